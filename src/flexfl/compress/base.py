@@ -1,0 +1,31 @@
+"""The protocols of what may be sent."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from flexfl.arrays import Count, FloatArray, IntArray, Number
+
+
+class Magnitudes(Protocol):
+    """What a sending rule may ask of the vectors b, shape (..., D), before it decides on k.
+
+    The answers are enough for every rule, and an engine can give them in one fused pass
+    without sorting.
+    """
+
+    dim: int
+
+    def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
+        """#{j : |b_j| > cut} and the sum of b_j² over that set; cut is (...)."""
+        ...
+
+    def energies(self) -> FloatArray:
+        """C with C[..., k] = the sum of the k largest b_j², shape (..., D + 1)."""
+        ...
+
+
+class Compressor(Protocol):
+    """Makes the message of k components from b; what it leaves out stays in the residual."""
+
+    def __call__(self, vectors: FloatArray, num_sent: Count) -> FloatArray: ...

@@ -1,0 +1,35 @@
+"""A staircase: messages travel in packets, and a packet begun is a packet paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flexfl.arrays import Count, FloatArray, Number
+from flexfl.streams import Moment
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """φ = c·⌈k / m⌉: c `per_packet`, m `components` in a packet. No closed form: `search` solves it."""
+
+    per_packet: FloatArray
+    components: FloatArray
+
+    def __call__(self, amount: Number | Count) -> FloatArray:
+        return np.asarray(self.per_packet * np.ceil(np.asarray(amount) / self.components))
+
+
+@dataclass(frozen=True)
+class PacketMessage:
+    """Each packet of `components_per_packet` components costs `per_packet`."""
+
+    per_packet: Number = 0.01
+    components_per_packet: Number = 180
+
+    def at(self, moment: Moment) -> Staircase:
+        return Staircase(
+            np.asarray(self.per_packet, dtype=float),
+            np.asarray(self.components_per_packet, dtype=float),
+        )

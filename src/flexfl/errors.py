@@ -1,0 +1,55 @@
+"""What a person reads when something is wrong: the field, the rule, the value, the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_LONGEST_VALUE = 60
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong with what was given."""
+
+    field: str
+    rule: str
+    value: Any
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > _LONGEST_VALUE:
+            shown = shown[: _LONGEST_VALUE - 1] + "…"
+        return f"{self.field} {self.rule}, got {shown}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+class FlexFLError(Exception):
+    """Every error that this package raises on purpose; the CLI prints it without a traceback."""
+
+
+class InputError(FlexFLError, ValueError):
+    """All faults of what was given, listed at once, before any work starts."""
+
+    def __init__(self, faults: Iterable[Fault], where: str = "the input") -> None:
+        self.faults = tuple(faults)
+        self.where = where
+        count = len(self.faults)
+        title = f"{count} fault{'s' if count != 1 else ''} in {where}:"
+        super().__init__("\n".join([title, *(f"  {fault}" for fault in self.faults)]))
+
+
+class RunDirectoryError(FlexFLError):
+    """A run directory that cannot be used as asked; nothing in it was changed."""
+
+
+class NonFiniteError(FlexFLError, FloatingPointError):
+    """Training produced NaN or infinity; names who and when."""
+
+    def __init__(self, who: str, what: str, iteration: int) -> None:
+        self.who, self.what, self.iteration = who, what, iteration
+        super().__init__(
+            f"{what} of {who} became NaN or infinite in iteration {iteration}; "
+            "lower train.learning_rate, or look at that client's data"
+        )

@@ -1,0 +1,70 @@
+"""Randomness as an argument: named streams from one seed, by a counter-based generator.
+
+A stream is named by a purpose and up to three counters (an iteration, or a client and an
+epoch). Philox takes the names as its key and counter, so any stream can be opened at any
+time, on any machine, in any order: a run that stops and goes on draws the same numbers, and
+client n of a deployment draws the n-th number of the simulation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from flexfl.arrays import FloatArray
+
+_TINY = 2.0**-54
+
+
+@cache
+def _purpose_key(purpose: str) -> int:
+    return int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What may be looked at when costs are drawn and decisions made: one role, one iteration.
+
+    `shape` is that of everything the role decides: (N,) for clients, () for the server.
+    `uniform(name)` gives one number in (0, 1) for each entity.
+    """
+
+    iteration: int
+    dim: int
+    shape: tuple[int, ...]
+    uniform: Callable[[str], FloatArray]
+
+
+@dataclass(frozen=True)
+class Streams:
+    """All the random numbers of a run."""
+
+    seed: int
+
+    def generator(self, purpose: str, *counters: int) -> np.random.Generator:
+        """The stream of that name, from its beginning."""
+        counter = [0, *counters] + [0] * (3 - len(counters))
+        key = [self.seed, _purpose_key(purpose)]
+        return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+    def uniform(self, purpose: str, iteration: int, shape: tuple[int, ...] = ()) -> FloatArray:
+        """Numbers in the open interval (0, 1); the n-th belongs to client n."""
+        drawn = self.generator(purpose, iteration).random(math.prod(shape))
+        return np.maximum(drawn, _TINY).reshape(shape)
+
+    def torch_seed(self, purpose: str, iteration: int) -> int:
+        """A seed for generators that are not ours (dropout)."""
+        return int(self.generator(purpose, iteration).integers(2**63))
+
+    def moment(self, role: str, iteration: int, dim: int, shape: tuple[int, ...] = ()) -> Moment:
+        """The view of this iteration that costs and rules of `role` are given."""
+
+        def uniform(name: str) -> FloatArray:
+            return self.uniform(f"{role}/{name}", iteration, shape)
+
+        return Moment(iteration, dim, shape, uniform)
