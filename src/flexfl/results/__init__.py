@@ -1,0 +1,5 @@
+"""The run directory: resolved spec, metrics, checkpoints, summary."""
+
+from flexfl.results.run import Run
+
+__all__ = ["Run"]

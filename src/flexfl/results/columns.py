@@ -1,0 +1,58 @@
+"""What is recorded of a run: one vocabulary for the engine, the store, exports and reports.
+
+Costs are what an iteration cost; their averages over iterations are what budgets limit.
+`compute_cost` is the expected cost λ(q) that the queue is charged, `compute_spent` what a
+client really spent: λ(1) if it computed, λ(0) if not. Queues are the lengths that the
+iteration's decisions were made against. Objectives are the terms of P2.1–P2.3: 1/q,
+‖b − v‖² and ‖a − u‖², smaller is better.
+"""
+
+from __future__ import annotations
+
+PER_CLIENT = (
+    "compute_prob",
+    "compute_cost",
+    "compute_spent",
+    "compute_queue",
+    "compute_objective",
+    "uplink_cost",
+    "uplink_queue",
+    "uplink_objective",
+    "uplink_components",
+    "uplink_bytes",
+)
+"""One number for each client and iteration; the store keeps mean and quantiles over clients."""
+
+COMPUTED = "computed"
+"""1 for a client that computed, 0 for one that did not; kept as `computed`, how many did."""
+
+PER_ITERATION = (
+    "computed",
+    "senders",
+    "batch_loss",
+    "downlink_cost",
+    "downlink_queue",
+    "downlink_objective",
+    "downlink_components",
+    "downlink_bytes",
+)
+"""One number for each iteration."""
+
+QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+
+ITERATION_COLUMNS = PER_ITERATION + tuple(
+    f"{name}_{statistic}" for name in PER_CLIENT for statistic in ("mean", *QUANTILES)
+)
+
+CLIENT_COLUMNS = (COMPUTED, *PER_CLIENT)
+
+EVALUATION_COLUMNS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
+
+KNOBS = ("compute", "uplink", "downlink")
+
+SPENT_COLUMN = {
+    "compute": "compute_spent_mean",
+    "uplink": "uplink_cost_mean",
+    "downlink": "downlink_cost",
+}
+"""The column whose running average is held against the budget of a knob."""

@@ -1,0 +1,119 @@
+"""A run that has been written: everything a report, an export or a person wants to read."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import FloatArray
+from flexfl.errors import RunDirectoryError
+from flexfl.results.columns import KNOBS, SPENT_COLUMN
+from flexfl.results.store import MetricStore
+
+SPEC_FILE, METRICS_FILE, SUMMARY_FILE = "spec.toml", "metrics.sqlite", "summary.json"
+
+
+class Run:
+    """Reads a run directory; needs neither torch nor the data.
+
+    iterations   one row for each iteration, as columns (`results.columns`)
+    evaluations  one row for each evaluation
+    clients      by client, (T, N); empty unless `record.clients` was set
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        if not (self.directory / SPEC_FILE).is_file():
+            raise RunDirectoryError(f"{self.directory} holds no run ({SPEC_FILE} is missing)")
+        store = MetricStore(self.directory / METRICS_FILE)
+        try:
+            self.iterations = store.iterations()
+            self.evaluations = store.evaluations()
+            self.clients = store.clients()
+        finally:
+            store.close()
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The resolved spec, as plain data."""
+        return tomllib.loads((self.directory / SPEC_FILE).read_text(encoding="utf-8"))
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        """What `flexfl run --json` prints; None while the run is unfinished."""
+        path = self.directory / SUMMARY_FILE
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    @property
+    def seed(self) -> int:
+        return int(self.spec["train"]["seed"])
+
+    def average_cost(self, knob: str) -> FloatArray:
+        """What `knob` cost on average up to each iteration, over all clients; shape (T,)."""
+        spent = self.iterations[SPENT_COLUMN[knob]]
+        return np.asarray(np.cumsum(spent) / np.arange(1, len(spent) + 1))
+
+    def budget(self, knob: str) -> float | None:
+        """The budget of `knob`, averaged over clients; None without a limit for all of them."""
+        return mean_budget(self.spec.get("budget", {}).get(knob), clients=self.spec["data"]["clients"])
+
+
+def mean_budget(given: Any, *, clients: int) -> float | None:
+    """The mean over clients of a budget as a spec has it: number, list, or shared table."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        shared = given["shared"]
+        members = sum(len(group["clients"]) for group in shared)
+        rest = given.get("others")
+        if members < clients and rest is None:
+            return None
+        total = sum(group["limit"] for group in shared) + (clients - members) * (rest or 0.0)
+        mean = total / clients
+    else:
+        mean = float(np.mean(given))
+    return mean if np.isfinite(mean) else None
+
+
+def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
+    """The summary of a finished run."""
+    last = {name: _plain(column[-1]) for name, column in run.evaluations.items() if len(column)}
+    per_iteration = run.iterations
+    return {
+        "iterations": len(per_iteration["iteration"]),
+        "seed": run.seed,
+        "train_loss": last.get("train_loss"),
+        "train_accuracy": last.get("train_accuracy"),
+        "test_loss": last.get("test_loss"),
+        "test_accuracy": last.get("test_accuracy"),
+        "average_cost": {
+            knob: {
+                "spent": _mean(per_iteration[SPENT_COLUMN[knob]]),
+                "charged": _mean(
+                    per_iteration["compute_cost_mean" if knob == "compute" else SPENT_COLUMN[knob]]
+                ),
+                "budget": run.budget(knob),
+            }
+            for knob in KNOBS
+        },
+        "clients": run.spec["data"]["clients"],
+        "computed_per_iteration": _mean(per_iteration["computed"]),
+        "senders_per_iteration": _mean(per_iteration["senders"]),
+        "uplink_bytes": int(round(np.sum(per_iteration["uplink_bytes_mean"]) * run.spec["data"]["clients"])),
+        "downlink_bytes": int(np.sum(per_iteration["downlink_bytes"])),
+        "seconds": round(seconds, 3),
+    }
+
+
+def _mean(column: FloatArray) -> float | None:
+    return float(np.mean(column)) if len(column) else None
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

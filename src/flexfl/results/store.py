@@ -1,0 +1,179 @@
+"""Metrics of a run in one SQLite file: whole iterations, each exactly once, across any crash.
+
+Rows are buffered and committed in one transaction together with the name and digest of the
+checkpoint they lead up to. A run that goes on from a checkpoint first deletes what was
+recorded past it, so there is never a gap and never a double row.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import FloatArray
+from flexfl.errors import RunDirectoryError
+from flexfl.results.columns import (
+    CLIENT_COLUMNS,
+    COMPUTED,
+    EVALUATION_COLUMNS,
+    ITERATION_COLUMNS,
+    PER_CLIENT,
+    PER_ITERATION,
+    QUANTILES,
+)
+
+FORMAT = 1
+
+
+def _table(name: str, columns: Sequence[str], kind: str) -> str:
+    listed = ", ".join(f"{column} {kind}" for column in columns)
+    return f"CREATE TABLE IF NOT EXISTS {name} (iteration INTEGER PRIMARY KEY, {listed})"
+
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS checkpoints (iteration INTEGER PRIMARY KEY, file TEXT, digest TEXT)",
+    _table("iterations", ITERATION_COLUMNS, "REAL"),
+    _table("evaluations", EVALUATION_COLUMNS, "REAL"),
+    _table("clients", CLIENT_COLUMNS, "BLOB"),
+)
+
+
+class MetricStore:
+    """Writes and reads the metrics of one run."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        if not create and not path.exists():
+            raise RunDirectoryError(f"{path.parent} holds no run ({path.name} is missing)")
+        self.path = path
+        self._buffer: list[Mapping[str, Any]] = []
+        self._evaluations: list[tuple[float | None, ...]] = []
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            if create:
+                for statement in _SCHEMA:
+                    self._db.execute(statement)
+                self.set_meta("format", str(FORMAT))
+            found = self.meta("format")
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise RunDirectoryError(f"{path} is not a run's metrics ({error})") from error
+        if found != str(FORMAT):
+            self._db.close()
+            raise RunDirectoryError(f"{path} has format {found}, this version reads {FORMAT}")
+
+    def close(self) -> None:
+        self._db.close()
+
+    # What was set once -------------------------------------------------------------------
+
+    def meta(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    # Writing -----------------------------------------------------------------------------
+
+    def add_iteration(self, record: Mapping[str, Any]) -> None:
+        """Buffer one iteration: `iteration`, PER_ITERATION numbers and CLIENT_COLUMNS arrays (N,)."""
+        self._buffer.append(record)
+
+    def add_evaluation(self, iteration: int, values: Mapping[str, float | None]) -> None:
+        """Buffer one evaluation of the parameters that iteration `iteration` starts from."""
+        row = (iteration, *(_or_null(values.get(name)) for name in EVALUATION_COLUMNS))
+        self._evaluations.append(row)
+
+    def commit(self, *, checkpoint: tuple[int, str, str] | None = None, by_client: bool = False) -> None:
+        """Write all that is buffered, and the checkpoint it leads up to, in one transaction."""
+        rows = _summarise(self._buffer)
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._insert("iterations", len(ITERATION_COLUMNS), rows)
+            self._insert("evaluations", len(EVALUATION_COLUMNS), self._evaluations)
+            if by_client:
+                blobs = [
+                    (record["iteration"], *(_blob(record[name]) for name in CLIENT_COLUMNS))
+                    for record in self._buffer
+                ]
+                self._insert("clients", len(CLIENT_COLUMNS), blobs)
+            if checkpoint is not None:
+                self._db.execute("DELETE FROM checkpoints")
+                self._db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", checkpoint)
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._buffer, self._evaluations = [], []
+
+    def rewind(self, iteration: int) -> None:
+        """Forget what was recorded from `iteration` on."""
+        for table in ("iterations", "evaluations", "clients"):
+            self._db.execute(f"DELETE FROM {table} WHERE iteration >= ?", (iteration,))
+
+    def _insert(self, table: str, columns: int, rows: Sequence[Sequence[Any]]) -> None:
+        marks = ", ".join("?" * (columns + 1))
+        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+    # Reading -----------------------------------------------------------------------------
+
+    def checkpoint(self) -> tuple[int, str, str] | None:
+        """Iteration, file name and digest of the newest checkpoint."""
+        row = self._db.execute("SELECT * FROM checkpoints ORDER BY iteration DESC").fetchone()
+        return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
+
+    def iterations(self) -> dict[str, FloatArray]:
+        """One row for each iteration, as columns; NaN where there is nothing to tell."""
+        return self._columns("iterations", ITERATION_COLUMNS)
+
+    def evaluations(self) -> dict[str, FloatArray]:
+        """One row for each evaluation, as columns."""
+        return self._columns("evaluations", EVALUATION_COLUMNS)
+
+    def clients(self) -> dict[str, FloatArray]:
+        """By client, as arrays (T, N); no rows unless the run was asked to record them."""
+        rows = self._db.execute("SELECT * FROM clients ORDER BY iteration").fetchall()
+        table: dict[str, FloatArray] = {"iteration": np.array([row[0] for row in rows], dtype=float)}
+        for index, name in enumerate(CLIENT_COLUMNS, start=1):
+            table[name] = np.array([np.frombuffer(row[index]) for row in rows])
+        return table
+
+    def _columns(self, table: str, columns: Sequence[str]) -> dict[str, FloatArray]:
+        rows = self._db.execute(f"SELECT * FROM {table} ORDER BY iteration").fetchall()
+        values = np.array(rows, dtype=float).reshape(len(rows), 1 + len(columns))
+        return dict(zip(("iteration", *columns), values.T, strict=True))
+
+
+def _summarise(records: Sequence[Mapping[str, Any]]) -> list[tuple[float | None, ...]]:
+    """Mean and quantiles over clients, for a whole buffer at once."""
+    if not records:
+        return []
+    columns: dict[str, Any] = {name: [record[name] for record in records] for name in PER_ITERATION}
+    columns["computed"] = [float(np.sum(record[COMPUTED])) for record in records]
+    for name in PER_CLIENT:
+        values = np.array([record[name] for record in records], dtype=float)  # (T, N)
+        columns[f"{name}_mean"] = values.mean(axis=1)
+        quantiles = np.quantile(values, list(QUANTILES.values()), axis=1)
+        for label, quantile in zip(QUANTILES, quantiles, strict=True):
+            columns[f"{name}_{label}"] = quantile
+    listed = [columns[name] for name in ITERATION_COLUMNS]
+    return [
+        (record["iteration"], *(_or_null(column[row]) for column in listed))
+        for row, record in enumerate(records)
+    ]
+
+
+def _or_null(value: Any) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _blob(values: Any) -> bytes:
+    return np.asarray(values, dtype=np.float64).tobytes()
