@@ -35,7 +35,14 @@ class Run:
         try:
             self.iterations = store.iterations()
             self.evaluations = store.evaluations()
-            self.clients = store.clients()
+        finally:
+            store.close()
+
+    @cached_property
+    def clients(self) -> dict[str, FloatArray]:
+        store = MetricStore(self.directory / METRICS_FILE)
+        try:
+            return store.clients()
         finally:
             store.close()
 
@@ -105,7 +112,7 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         "clients": run.spec["data"]["clients"],
         "computed_per_iteration": _mean(per_iteration["computed"]),
         "senders_per_iteration": _mean(per_iteration["senders"]),
-        "uplink_bytes": int(round(np.sum(per_iteration["uplink_bytes_mean"]) * run.spec["data"]["clients"])),
+        "uplink_bytes": round(float(per_iteration["uplink_bytes_mean"].sum()) * run.spec["data"]["clients"]),
         "downlink_bytes": int(np.sum(per_iteration["downlink_bytes"])),
         "seconds": round(seconds, 3),
     }
