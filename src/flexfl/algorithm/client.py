@@ -12,7 +12,7 @@ def computes(compute_prob: Number, uniform: Number) -> BoolArray:
     return np.asarray(uniform) < np.asarray(compute_prob)
 
 
-def step_size(learning_rate: float, compute_prob: Number, computed: Number) -> FloatArray:
+def step_size(learning_rate: float, compute_prob: Number, computed: BoolArray) -> FloatArray:
     """−η·𝟙/q, the factor of the gradient in line 6; unbiased since E[𝟙/q] = 1."""
     return np.where(computed, -learning_rate / np.asarray(compute_prob, dtype=np.float64), 0.0)
 

@@ -1,0 +1,120 @@
+"""Data as a federation sees it: samples, labels, and which of them lie at which client."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flexfl.arrays import FloatArray, IntArray
+from flexfl.data.partition import PARTITIONS
+from flexfl.errors import Fault, InputError
+from flexfl.spec.names import nearest
+from flexfl.streams import Streams
+
+Pair = tuple[Any, Any]
+"""Features and labels, as tensors or arrays with one row for each sample."""
+
+
+@dataclass(frozen=True)
+class Federated:
+    """A dataset in memory and its partition; make it with `split`, or with `of_clients`."""
+
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor | None
+    test_y: Tensor | None
+    parts: tuple[IntArray, ...]
+
+    @classmethod
+    def split(
+        cls, train: Pair, test: Pair | None = None, *, clients: int, partition: str = "iid", seed: int = 1
+    ) -> Federated:
+        """Spread `train` over clients by a partitioner; `test` stays whole."""
+        if partition not in PARTITIONS:
+            rule = f"must be one of {', '.join(PARTITIONS)}"
+            raise InputError([Fault("data.partition", rule, partition, nearest(partition, PARTITIONS))])
+        train_x, train_y = _tensors(train, "train")
+        if clients > len(train_x):
+            rule = f"must be at most the number of training samples, {len(train_x)}"
+            raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
+        generator = Streams(seed).generator("partition")
+        parts = PARTITIONS[partition](np.asarray(train_y.reshape(len(train_y), -1)[:, 0]), clients, generator)
+        return cls._checked(train_x, train_y, test, tuple(parts))
+
+    @classmethod
+    def of_clients(cls, clients: Sequence[Pair], test: Pair | None = None) -> Federated:
+        """Each client's own features and labels, in the order of the clients."""
+        if not clients:
+            raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
+        pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
+        ends = np.cumsum([len(x) for x, _ in pairs])
+        parts = tuple(np.arange(end - len(x), end) for (x, _), end in zip(pairs, ends, strict=True))
+        return cls._checked(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), test, parts)
+
+    @classmethod
+    def _checked(cls, x: Tensor, y: Tensor, test: Pair | None, parts: tuple[IntArray, ...]) -> Federated:
+        faults = [
+            Fault(f"data of client {n}", "must have at least one sample", 0, "remove that client")
+            for n, part in enumerate(parts)
+            if not len(part)
+        ]
+        if x.is_floating_point():
+            finite = torch.isfinite(x.reshape(len(x), -1)).all(dim=1).numpy()
+            faults += [
+                Fault(f"data of client {n}", "must be finite", f"sample {part[~finite[part]][0]}", "clean it")
+                for n, part in enumerate(parts)
+                if not finite[part].all()
+            ]
+        if faults:
+            raise InputError(faults, "the data")
+        test_x, test_y = (None, None) if test is None else _tensors(test, "test")
+        return cls(x, y, test_x, test_y, parts)
+
+    @property
+    def clients(self) -> int:
+        return len(self.parts)
+
+    @property
+    def sizes(self) -> IntArray:
+        """Samples of each client, (N,)."""
+        return np.array([len(part) for part in self.parts])
+
+    @property
+    def classes(self) -> int | None:
+        """How many classes the labels name; None for labels that are not classes."""
+        if self.train_y.ndim != 1 or self.train_y.is_floating_point():
+            return None
+        return int(self.train_y.max()) + 1
+
+    def weights(self, kind: str | list[float]) -> FloatArray:
+        """w, (N,), with sum 1: equal, by samples, or as given."""
+        if isinstance(kind, str):
+            raw = self.sizes.astype(np.float64) if kind == "samples" else np.ones(self.clients)
+        else:
+            raw = np.asarray(kind, dtype=np.float64)
+        return np.asarray(raw / raw.sum())
+
+    def fingerprint(self) -> str:
+        """Tells data apart when a run goes on."""
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
+            if tensor is not None:
+                digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+                digest.update(tensor.contiguous().numpy().data)
+        for part in self.parts:
+            digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+
+def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
+    features, labels = torch.as_tensor(pair[0]), torch.as_tensor(pair[1])
+    if len(features) != len(labels) or not len(features):
+        rule = "must have as many labels as samples, and at least one"
+        raise InputError([Fault(f"data ({what})", rule, (len(features), len(labels)), "check the arrays")])
+    return features, labels

@@ -1,0 +1,1 @@
+"""The paper's networks, and a flat view of any nn.Module."""

@@ -1,0 +1,41 @@
+"""Any nn.Module as one flat vector x."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class FlatModel:
+    """The trainable parameters of a module as views of one vector, (D,).
+
+    Writing to `params` changes the module at once; nothing is copied to and fro. Frozen
+    parameters stay out of the vector, and parameters that are shared (tied) are in it once.
+    """
+
+    def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
+        self.module = module.to(dtype)
+        trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self.names = tuple(name for name, _ in trained)
+        self.shapes = tuple(p.shape for _, p in trained)
+        sizes = [p.numel() for _, p in trained]
+        self.params = torch.cat([p.detach().reshape(-1) for _, p in trained])
+        self.slices: tuple[slice, ...] = ()
+        start = 0
+        for (_, parameter), size in zip(trained, sizes, strict=True):
+            place = slice(start, start + size)
+            parameter.data = self.params[place].view(parameter.shape)
+            self.slices += (place,)
+            start += size
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return len(self.params)
+
+    def views(self) -> dict[str, Tensor]:
+        """Each parameter as a view of `params`."""
+        return {
+            name: self.params[place].view(shape)
+            for name, place, shape in zip(self.names, self.slices, self.shapes, strict=True)
+        }

@@ -1,0 +1,65 @@
+(() => {
+  "use strict";
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const places = Object.keys(charts).map((key) => document.getElementById("chart-" + key));
+
+  // Colours come from the stylesheet, so that the charts follow the light or dark scheme.
+  const look = () => {
+    const style = getComputedStyle(document.documentElement);
+    const [ink, muted, rule, paper] = ["--ink", "--muted", "--rule", "--raised"].map((name) =>
+      style.getPropertyValue(name).trim());
+    const axis = (name) => ({
+      [name + ".gridcolor"]: rule, [name + ".linecolor"]: rule, [name + ".tickcolor"]: rule,
+      [name + ".zerolinecolor"]: rule,
+    });
+    return {
+      "font.color": muted, "hoverlabel.bgcolor": paper, "hoverlabel.bordercolor": rule,
+      "hoverlabel.font.color": ink, ...axis("xaxis"), ...axis("yaxis"),
+    };
+  };
+
+  const family = getComputedStyle(document.body).fontFamily;
+  const common = {
+    margin: { l: 70, r: 12, t: 8, b: 44 },
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family, size: 12 },
+    hoverlabel: { font: { family, size: 12 }, namelength: -1 },
+    dragmode: "zoom",
+  };
+  const config = {
+    responsive: true, displaylogo: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d", "zoomIn2d", "zoomOut2d"],
+  };
+  places.forEach((place, index) => {
+    const { data, layout } = Object.values(charts)[index];
+    const axes = {
+      xaxis: { ...layout.xaxis, showgrid: false, showline: true, ticks: "outside", zeroline: false },
+      yaxis: { ...layout.yaxis, automargin: true },
+    };
+    Plotly.newPlot(place, data, { ...layout, ...common, ...axes }, config)
+      .then(() => Plotly.relayout(place, look()));
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    places.forEach((place) => Plotly.relayout(place, look()));
+  });
+
+  // One legend for all charts: what is switched off is off everywhere.
+  const buttons = [...document.querySelectorAll("nav button")];
+  const isOn = (button) => button.getAttribute("aria-pressed") === "true";
+  const apply = () => {
+    const on = Object.fromEntries(buttons.map((button) => [button.dataset.group, isOn(button)]));
+    places.forEach((place) => {
+      const visible = place.data.map((trace) => on[trace.legendgroup] ?? true);
+      Plotly.restyle(place, { visible });
+    });
+  };
+  const set = (button, value) => button.setAttribute("aria-pressed", String(value));
+  buttons.forEach((button) => {
+    button.addEventListener("click", () => { set(button, !isOn(button)); apply(); });
+    button.addEventListener("dblclick", () => {
+      const alone = buttons.every((other) => other === button || !isOn(other));
+      buttons.forEach((other) => set(other, alone || other === button));
+      apply();
+    });
+  });
+})();

@@ -1,0 +1,97 @@
+"""The page's charts as plain plotly data: traces and layout, checked by plotly in the tests."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from flexfl.arrays import FloatArray
+from flexfl.report.catalogue import Panel
+from flexfl.report.curves import Curve
+from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
+
+
+def chart(panel: Panel) -> dict[str, Any]:
+    """`data` and `layout` for Plotly.newPlot; colours of text and grid are the page's to set."""
+    bands = [_band(curve) for curve in panel.curves if curve.low is not None]
+    lines = [_line(curve) for curve in panel.curves]
+    last = max([1.0, *(float(curve.x[-1]) for curve in panel.curves)])
+    budgets = [_budget(panel, budget, last) for budget in panel.budgets]
+    y_axis: dict[str, Any] = {"title": {"text": _text(panel.y_label).replace("\n", "<br>")}}
+    y_axis |= {"rangemode": "tozero"} if panel.top is None else {"range": [0, panel.top]}
+    layout = {
+        "xaxis": {"title": {"text": "iteration"}},
+        "yaxis": y_axis,
+        "showlegend": False,
+        "hovermode": "x unified",
+    }
+    return {"data": bands + lines + budgets, "layout": layout}
+
+
+def group_key(group: int) -> str:
+    """What a group's traces, in all charts, and its button in the legend share."""
+    return f"group-{group}"
+
+
+def _line(curve: Curve) -> dict[str, Any]:
+    look, label = line_of(curve.group), _text(curve.label)
+    trace: dict[str, Any] = {
+        "type": "scatter",
+        "mode": "markers" if len(curve.x) == 1 else "lines",
+        "name": label,
+        "legendgroup": group_key(curve.group),
+        "x": _numbers(curve.x),
+        "y": _numbers(curve.mean),
+        "line": {"color": look.colour, "width": 2, "dash": look.dash.plotly},
+        "marker": {"color": look.colour, "size": 8},
+        "hovertemplate": f"%{{y:.4~g}}<extra>{label}</extra>",
+    }
+    if curve.low is not None and curve.high is not None:
+        trace["customdata"] = [
+            f"{low:.4g} to {high:.4g}" for low, high in zip(curve.low, curve.high, strict=True)
+        ]
+        trace["hovertemplate"] = f"%{{y:.4~g}} (%{{customdata}})<extra>{label}</extra>"
+    return trace
+
+
+def _band(curve: Curve) -> dict[str, Any]:
+    assert curve.low is not None
+    assert curve.high is not None
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "legendgroup": group_key(curve.group),
+        "x": _numbers(curve.x) + _numbers(curve.x[::-1]),
+        "y": _numbers(curve.high) + _numbers(curve.low[::-1]),
+        "fill": "toself",
+        "fillcolor": line_of(curve.group).colour,
+        "opacity": 0.2,
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+
+
+def _budget(panel: Panel, budget: float, last: float) -> dict[str, Any]:
+    """A trace and not a shape: shapes do not count when the axis is fitted."""
+    return {
+        "type": "scatter",
+        "mode": "lines+text",
+        "name": "budget",
+        "x": [0, last],
+        "y": [budget, budget],
+        "text": ["", budget_label(panel.budgets, budget)],
+        "textposition": "top left",
+        "textfont": {"color": BUDGET_COLOUR},
+        "line": {"color": BUDGET_COLOUR, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }
+
+
+def _text(text: str) -> str:
+    """Plotly reads some HTML in texts; a setting must stay what it is."""
+    return escape(text, quote=False)
+
+
+def _numbers(values: FloatArray) -> list[float]:
+    """Six digits are more than a screen can show, and keep the page small."""
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,142 @@
+"""PNG figures, drawn with matplotlib's objects: no pyplot, no global state."""
+
+from __future__ import annotations
+
+import textwrap
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from flexfl.report.catalogue import Panel, Section, overview_panels
+from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
+
+_INK, _MUTED, _GRID = "#222222", "#666666", "#e4e4e4"
+_DPI = 150
+_PANEL = (4.7, 3.3)  # inches
+
+
+def write_figures(sections: Sequence[Section], out: Path) -> tuple[str, ...]:
+    """One file for each section, and the overview; returns their names."""
+    names = []
+    for section in sections:
+        columns = 2 if len(section.panels) % 2 == 0 else 3
+        rows = -(-len(section.panels) // columns)
+        figure = _figure(columns * _PANEL[0], rows * _PANEL[1])
+        grid = figure.add_gridspec(rows, columns)
+        cells = [grid[index // columns, index % columns] for index in range(len(section.panels))]
+        names.append(_save(figure, section.panels, cells, out / f"{section.key}.png"))
+    figure = _figure(12.0, 6.6)
+    grid = figure.add_gridspec(2, 6)
+    cells = [grid[0, :3], grid[0, 3:], grid[1, :2], grid[1, 2:4], grid[1, 4:]]
+    names.append(_save(figure, overview_panels(sections), cells, out / "overview.png"))
+    return tuple(names)
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSpec], path: Path) -> str:
+    for panel, cell in zip(panels, cells, strict=True):
+        _draw(figure.add_subplot(cell), panel)
+    _legend(figure, panels)
+    with warnings.catch_warnings():
+        # A label in a script that the font lacks is drawn as boxes; the page has it right.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(path)
+    return path.name
+
+
+def _draw(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
+    axes.set_xlabel("iteration", fontsize=9, color=_MUTED)
+    axes.set_ylabel(panel.y_label, fontsize=9, color=_MUTED)
+    axes.tick_params(labelsize=8.5, color=_GRID, labelcolor=_MUTED)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if not panel.curves:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        axes.patch.set_facecolor("#f6f6f6")
+        text = textwrap.fill("; ".join(panel.notes), 34)
+        axes.text(
+            0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9, color=_MUTED
+        )
+        return
+    for curve in panel.curves:
+        line = line_of(curve.group)
+        marker = "o" if len(curve.x) == 1 else ""
+        axes.plot(
+            curve.x,
+            curve.mean,
+            color=line.colour,
+            linestyle=line.dash.matplotlib,
+            marker=marker,
+            linewidth=1.7,
+        )
+        if curve.low is not None and curve.high is not None:
+            axes.fill_between(curve.x, curve.low, curve.high, color=line.colour, alpha=0.18, linewidth=0)
+    for budget in panel.budgets:
+        axes.axhline(budget, color=BUDGET_COLOUR, linestyle="dashed", linewidth=1.3, zorder=3)
+        axes.annotate(
+            budget_label(panel.budgets, budget),
+            (1.0, budget),
+            xycoords=("axes fraction", "data"),
+            xytext=(-2, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8.5,
+            color=BUDGET_COLOUR,
+        )
+    # Zero is in view, so that heights can be compared.
+    low, high = axes.get_ylim()
+    tallest = max([*panel.budgets, *(float(curve.highest.max()) for curve in panel.curves)])
+    axes.set_ylim(min(low, 0.0) if low < -0.05 * high else 0.0, panel.top or max(high, 1.08 * tallest, 1e-12))
+    if panel.notes:
+        text = "\n".join(textwrap.fill(note, 52) for note in panel.notes)
+        axes.text(
+            1.0, 1.0, text, transform=axes.transAxes, ha="right", va="top", fontsize=7.5, color=_MUTED,
+            parse_math=False,
+        )  # fmt: skip
+
+
+def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+    """Below the panels, once for all of them: groups, then what the bands are."""
+    labels = {curve.group: curve.label for panel in panels for curve in panel.curves}
+    entries: list[tuple[Artist, str]] = []
+    for group, label in sorted(labels.items()):
+        line = line_of(group)
+        handle = Line2D([], [], color=line.colour, linestyle=line.dash.matplotlib, linewidth=2)
+        entries.append((handle, label))
+    bands = dict.fromkeys(panel.band for panel in panels if panel.band)
+    entries += [(Patch(color="#cccccc"), f"band: {band}") for band in bands]
+    if not entries:
+        return
+    widest = max(len(label) for _, label in entries)
+    room = figure.get_figwidth() * 12  # letters that fit side by side, roughly
+    columns = max(1, min(len(entries), int(room // (widest + 8))))
+    legend = figure.legend(
+        [handle for handle, _ in entries],
+        [textwrap.fill(label, int(room)) for _, label in entries],
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=9,
+        labelcolor=_INK,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a "$" in a setting is a dollar

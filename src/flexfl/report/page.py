@@ -1,0 +1,219 @@
+"""The report as one HTML file that needs nothing else: no other file, no other host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from flexfl import __version__
+from flexfl.report.catalogue import KNOB_TITLES, Panel, Section
+from flexfl.report.charts import chart, group_key
+from flexfl.report.groups import Group, differing, shown
+from flexfl.report.style import line_of
+from flexfl.report.summary import Estimate, Row, Spent, notes_of, row_of
+from flexfl.results import Run
+
+# The browser itself refuses every request, whatever a script in the page may want.
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+_NOTHING = "–"
+
+
+def write_page(
+    groups: Sequence[Group], sections: Sequence[Section], figures: Sequence[str], path: Path
+) -> Path:
+    """Write the page; `figures` are the PNG files beside it."""
+    from plotly.offline import get_plotlyjs
+
+    panels = [panel for section in sections for panel in section.panels]
+    charts = {panel.key: chart(panel) for panel in panels if panel.curves}
+    body = [
+        _header(groups, figures),
+        _legend(groups),
+        _summary(groups),
+        *(_section(section) for section in sections),
+        _runs(groups),
+        _settings(groups),
+    ]
+    path.write_text(
+        "<!DOCTYPE html>\n"
+        '<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>FlexFL report: {escape(', '.join(group.label for group in groups))}</title>"
+        f"<style>{_asset('page.css')}</style></head>\n"
+        f"<body><main>{''.join(body)}</main>\n"
+        f'<script type="application/json" id="charts">{_json(charts)}</script>\n'
+        f"<script>{get_plotlyjs()}</script>\n"
+        f"<script>{_asset('page.js')}</script>\n"
+        "</body></html>\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def _asset(name: str) -> str:
+    return files("flexfl.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _json(data: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+# Parts of the page ---------------------------------------------------------------------------
+
+
+def _header(groups: Sequence[Group], figures: Sequence[str]) -> str:
+    runs = sum(len(group.runs) for group in groups)
+    links = ", ".join(f'<a href="{escape(name)}">{escape(name)}</a>' for name in figures)
+    return (
+        "<header><h1>FlexFL report</h1>"
+        f"<p>{_plural(runs, 'run')} in {_plural(len(groups), 'group')}; runs that differ in nothing but "
+        f"the seed are one group. As pictures: {links}.</p>"
+        "<noscript><p>The charts need JavaScript; the pictures above show the same.</p></noscript></header>"
+    )
+
+
+def _swatch(group: int) -> str:
+    line = line_of(group)
+    return f'<span class="swatch" style="border-top:3px {line.dash.css} {line.colour}"></span>'
+
+
+def _legend(groups: Sequence[Group]) -> str:
+    buttons = "".join(
+        f'<button type="button" aria-pressed="true" data-group="{group_key(index)}">'
+        f"{_swatch(index)}{escape(group.label)}</button>"
+        for index, group in enumerate(groups)
+    )
+    return (
+        f'<nav aria-label="Groups" title="Click: show or hide in all charts. Double click: this one only.">'
+        f"{buttons}</nav>"
+    )
+
+
+def _section(section: Section) -> str:
+    panels = "".join(_panel(panel) for panel in section.panels)
+    return (
+        f'<section id="{section.key}"><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>'
+        f'<div class="panels of-{len(section.panels)}">{panels}</div></section>'
+    )
+
+
+def _panel(panel: Panel) -> str:
+    chart_place = f'<div class="chart" id="chart-{panel.key}"></div>' if panel.curves else ""
+    captions = [f"Band: {panel.band}."] if panel.band else []
+    captions += [f"{note[0].upper()}{note[1:]}." for note in panel.notes]
+    caption = f"<figcaption>{escape(' '.join(captions))}</figcaption>" if captions else ""
+    kind = "" if panel.curves else ' class="empty"'
+    return f"<figure{kind}><h3>{escape(panel.title)}</h3>{chart_place}{caption}</figure>"
+
+
+def _summary(groups: Sequence[Group]) -> str:
+    heads = ["Group", "Seeds", "Iterations", "Training loss", "Test accuracy"]
+    heads += [f"{title} cost" for title in KNOB_TITLES.values()] + ["Seconds"]
+    rows = [_summary_row(index, row_of(group), heads) for index, group in enumerate(groups)]
+    notes = [f"{group.label}: {note}" for group in groups for note in notes_of(group)]
+    listed = f"<ul>{''.join(f'<li>{escape(note)}.</li>' for note in notes)}</ul>" if notes else ""
+    return (
+        '<section id="summary"><h2>Summary</h2><p>At the end of training; mean ± one standard deviation '
+        "where there are several seeds. Costs are averages over iterations and clients, beside their "
+        f"budgets.</p>{_table(heads, rows, 'cards')}{listed}</section>"
+    )
+
+
+def _summary_row(index: int, row: Row, heads: Sequence[str]) -> str:
+    group = row.group
+    cells = [
+        f"{_swatch(index)}{escape(group.label)}",
+        escape(", ".join(str(run.seed) for run in group.runs)),
+        str(group.iterations),
+        _estimate(row.train_loss),
+        _estimate(row.test_accuracy),
+        *(_spent(spent) for spent in row.costs.values()),
+        _estimate(row.seconds),
+    ]
+    named = zip(heads, cells, strict=True)
+    return "".join(f'<td data-head="{escape(head)}"><div>{cell}</div></td>' for head, cell in named)
+
+
+def _estimate(estimate: Estimate | None) -> str:
+    return _NOTHING if estimate is None else str(estimate)
+
+
+def _spent(spent: Spent | None) -> str:
+    if spent is None:
+        return _NOTHING
+    if spent.budget is None:
+        return f"{spent.average}<small>no budget</small>"
+    kept, seeds = sum(spent.within), len(spent.within)
+    if kept == seeds:
+        mark = '<span class="kept">✓ within</span>'
+    else:
+        over = (
+            f"✗ {spent.average.mean / spent.budget:.3g} × budget"
+            if not kept
+            else f"✗ {seeds - kept} of {seeds} over"
+        )
+        mark = f'<span class="broken">{over}</span>'
+    return f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
+
+
+def _runs(groups: Sequence[Group]) -> str:
+    rows = [
+        f"<td>{_swatch(index)}{escape(group.label)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
+        f"<td><code>{escape(str(run.directory))}</code></td>"
+        for index, group in enumerate(groups)
+        for run in group.runs
+    ]
+    return (
+        '<section id="runs"><h2>Runs</h2><p>Where each curve comes from.</p>'
+        f"{_table(['Group', 'Seed', 'State', 'Directory'], rows, 'plain')}</section>"
+    )
+
+
+def _state(run: Run) -> str:
+    done = len(run.iterations["iteration"])
+    if run.summary is not None:
+        return f"finished, {_plural(done, 'iteration')}"
+    planned = run.spec["train"].get("iterations", "?")
+    return f"unfinished, {done} of {escape(str(planned))} iterations"
+
+
+def _settings(groups: Sequence[Group]) -> str:
+    settings = [group.settings for group in groups]
+    apart = differing(settings)
+    rows = [
+        f"<td><code>{escape(name)}</code></td>"
+        + "".join(f"<td>{escape(shown(each[name])) if name in each else _NOTHING}</td>" for each in settings)
+        for name in apart
+    ]
+    heads = ["Setting", *(group.label for group in groups)]
+    different = f"<h3>What differs</h3>{_table(heads, rows, 'plain')}" if apart else ""
+    same = [
+        f"<td><code>{escape(name)}</code></td><td>{escape(shown(value))}</td>"
+        for name, value in settings[0].items()
+        if name not in apart
+    ]
+    return (
+        f'<section id="settings"><h2>Settings</h2>{different}'
+        f"{'<h3>What all have in common</h3>' if apart else ''}"
+        f"{_table(['Setting', 'Value'], same, 'plain')}"
+        f"<p>FlexFL {escape(__version__)}; <code>train.seed</code> is in the table of runs.</p></section>"
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )

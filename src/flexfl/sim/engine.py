@@ -1,0 +1,181 @@
+"""One iteration after another: Algorithms 1 and 2 for all clients at once.
+
+The steps are those of `algorithm.reference`, which the tests hold this engine against. What
+differs is how: one pass through the network for everyone who computes, residuals updated in
+place, selection by threshold in fused passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flexfl.algorithm import client
+from flexfl.arrays import FloatArray, IntArray
+from flexfl.control.policy import ComputeRule, Policy, SendRule
+from flexfl.costs.base import Cost, CostModel
+from flexfl.data.federated import Federated
+from flexfl.data.minibatches import Minibatches
+from flexfl.errors import NonFiniteError
+from flexfl.models.flat import FlatModel
+from flexfl.sim.gradients import ClientGradients, Loss
+from flexfl.sim.selection import Residuals
+from flexfl.streams import Streams
+from flexfl.wire import message_bytes
+
+Augment = Callable[[Tensor, IntArray, int, Streams, int], Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained, by whom, and at what cost."""
+
+    model: FlatModel
+    loss: Loss
+    data: Federated
+    policy: Policy
+    costs: Mapping[str, CostModel]
+    weights: FloatArray
+    learning_rate: float
+    batch_size: int
+    seed: int
+    augment: Augment | None = None
+
+
+class Engine:
+    """Holds x, r and all e; `step` runs one iteration and tells what happened."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._streams = Streams(problem.seed)
+        self._batches = Minibatches(problem.data.parts, problem.batch_size, self._streams)
+        self.clients, self.dim = problem.data.clients, problem.model.dim
+        self.params: NDArray[Any] = problem.model.params.numpy()
+        self.server_residual = np.zeros(self.dim, dtype=self.params.dtype)
+        self.client_residual = np.zeros((self.clients, self.dim), dtype=self.params.dtype)
+        self.iteration = 0
+        example = self._minibatch(np.zeros(1, dtype=int), self._batches.peek(0, 0)[None])
+        self.gradients = ClientGradients(problem.model, problem.loss, example)
+
+    def step(self) -> dict[str, Any]:
+        """Run one iteration; returns the record that `results.columns` describes."""
+        t, N, D = self.iteration, self.clients, self.dim
+        policy, costs = self._problem.policy, self._problem.costs
+        record: dict[str, Any] = {"iteration": t}
+
+        moment = self._streams.moment("compute", t, D, (N,))
+        cost = costs["compute"].at(moment)
+        q = policy.compute.decide(cost, moment)  # P3.1
+        record["compute_queue"] = _pressure(policy.compute, (N,))
+        record["compute_cost"] = _charge(policy.compute, cost, q, (N,))
+        computed = client.computes(q, moment.uniform("bernoulli"))  # line 5
+        record["compute_spent"] = np.broadcast_to(cost(computed.astype(float)), (N,))
+        step = client.step_size(self._problem.learning_rate, q, computed)
+        record["batch_loss"] = self._compute(np.flatnonzero(computed), step)  # line 6
+        record |= {"computed": computed, "compute_prob": q, "compute_objective": 1.0 / q}
+
+        moment = self._streams.moment("uplink", t, D, (N,))
+        cost = costs["uplink"].at(moment)
+        accumulated = Residuals(self.client_residual)
+        k = policy.uplink.decide(cost, accumulated, moment)  # P3.2
+        self._refuse_non_finite(accumulated.energy)
+        record["uplink_queue"] = _pressure(policy.uplink, (N,))
+        record["uplink_cost"] = _charge(policy.uplink, cost, k, (N,))
+        received = np.zeros(D)
+        record["uplink_objective"] = accumulated.send(k, self._problem.weights, received)  # lines 7, 8
+        record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
+        record["uplink_bytes"] = message_bytes(k, D, self.params.itemsize)
+
+        moment = self._streams.moment("downlink", t, D)
+        cost = costs["downlink"].at(moment)
+        self.server_residual += received  # line 10: r now holds a
+        aggregated = Residuals(self.server_residual)
+        k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
+        record["downlink_queue"] = float(_pressure(policy.downlink, ()))
+        record["downlink_cost"] = float(_charge(policy.downlink, cost, k, ()))
+        broadcast = np.zeros(D)
+        record["downlink_objective"] = float(aggregated.send(k, 1.0, broadcast))  # lines 11, 12
+        record["downlink_components"] = int(k)
+        record["downlink_bytes"] = int(message_bytes(k, D, self.params.itemsize))
+        self.params += broadcast  # line 14
+        self.iteration += 1
+        return record
+
+    def conserved(self) -> FloatArray:
+        """x + r + Σ w·e, (D,): moves only by the applied gradients, whatever was sent."""
+        pending = self._problem.weights @ self.client_residual.astype(np.float64)
+        return np.asarray(self.params + self.server_residual.astype(np.float64) + pending)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that a later process needs to go on, bit for bit."""
+        queues = self._problem.policy.queues
+        return {
+            "params": self.params,
+            "server_residual": self.server_residual,
+            "client_residual": self.client_residual,
+            "batches_used": self._batches.used,
+            "iteration": np.array([self.iteration]),
+        } | {f"queue.{knob}": np.atleast_1d(queue.length) for knob, queue in queues.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a state; arrays that do not fit raise ValueError and change nothing."""
+        expected = self.state()
+        for name, array in expected.items():
+            found = state.get(name)
+            if found is None or found.shape != array.shape or found.dtype != array.dtype:
+                shape = None if found is None else (found.shape, str(found.dtype))
+                raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}, got {shape}")
+        self.params[:] = state["params"]
+        self.server_residual[:] = state["server_residual"]
+        self.client_residual[:] = state["client_residual"]
+        self._batches.used[:] = state["batches_used"]
+        self.iteration = int(state["iteration"][0])
+        for knob, queue in self._problem.policy.queues.items():
+            queue.length = state[f"queue.{knob}"].reshape(queue.length.shape).copy()
+
+    def _compute(self, clients: IntArray, step: FloatArray) -> float:
+        """Add −(η/q)·g to the residual of each of `clients`; returns their mean loss."""
+        if not len(clients):
+            return float("nan")
+        total = 0.0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self._streams.torch_seed("dropout", self.iteration))
+            for group, samples in self._batches.draw(clients):
+                x, y = self._minibatch(group, samples)
+                losses = self.gradients.accumulate(self.client_residual, group, step[group], x, y)
+                total += float(losses.sum())
+        return total / len(clients)
+
+    def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tensor, Tensor]:
+        data, chosen = self._problem.data, torch.from_numpy(samples)
+        x, y = data.train_x[chosen], data.train_y[chosen]
+        if x.is_floating_point():
+            x = x.to(self._problem.model.params.dtype)
+        if y.is_floating_point():
+            y = y.to(self._problem.model.params.dtype)
+        if self._problem.augment is not None:
+            x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
+        return x, y
+
+    def _refuse_non_finite(self, energy: FloatArray) -> None:
+        if not np.all(np.isfinite(energy)):
+            worst = int(np.flatnonzero(~np.isfinite(energy))[0])
+            raise NonFiniteError(f"client {worst}", "the gradient", self.iteration)
+
+
+def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArray:
+    return np.full(shape, np.nan) if rule.queue is None else rule.queue.pressure.copy()
+
+
+def _charge(rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[int, ...]) -> FloatArray:
+    """(16)–(18): what the decision costs, charged to the queue."""
+    spent = np.broadcast_to(cost(amount), shape)
+    if rule.queue is not None:
+        rule.queue.charge(spent)
+    return spent

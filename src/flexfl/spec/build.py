@@ -1,0 +1,108 @@
+"""From a spec to the objects of the paper's rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import FloatArray
+from flexfl.control import ComputeRule, FixedCompute, OnlineCompute, OnlineSend, Policy, SendAll, SendRule
+from flexfl.control.baselines import PeriodicSend, RandomisedCompute, RandomisedSend, TopKSend
+from flexfl.control.queues import VirtualQueue
+from flexfl.costs import CostModel
+from flexfl.errors import Fault, InputError
+from flexfl.spec.costs import COMPUTE_COSTS, GIVEN, MESSAGE_COSTS
+from flexfl.spec.names import import_object, is_import_path
+from flexfl.spec.schema import ControlSpec, Spec
+
+_DEFAULTS = ControlSpec()
+
+
+def build_costs(spec: Spec, given: Mapping[str, CostModel] | None = None) -> dict[str, CostModel]:
+    """The three cost models; `given` are those handed over in Python."""
+    models: dict[str, CostModel] = dict(given or {})
+    for knob, table in spec.costs:
+        if knob in models:
+            continue
+        kind = table["kind"]
+        parameters = {name: _array(value) for name, value in table.items() if name != "kind"}
+        kinds = COMPUTE_COSTS if knob == "compute" else MESSAGE_COSTS
+        if is_import_path(kind):
+            make = import_object(kind, f"costs.{knob}.kind")
+        elif kind.startswith(GIVEN):
+            rule = "was a Python object when this spec ran"
+            raise InputError([Fault(f"costs.{knob}", rule, kind, "hand it to flexfl.simulate again")])
+        else:
+            make = kinds[kind]
+        models[knob] = make(**parameters)
+    return models
+
+
+def build_policy(spec: Spec, costs: Mapping[str, CostModel]) -> Policy:
+    """The three rules of the policy, each with its own queues."""
+    return Policy(
+        compute=_compute_rule(spec, getattr(costs["compute"], "mean_cost", None)),
+        uplink=_send_rule(spec, "uplink", (spec.data.clients,)),
+        downlink=_send_rule(spec, "downlink", ()),
+    )
+
+
+def _compute_rule(spec: Spec, mean_cost: FloatArray | None) -> ComputeRule:
+    policy = spec.control.policy_of("compute")
+    queue = _queue(spec, "compute", (spec.data.clients,))
+    if policy == "fixed-prob":
+        return FixedCompute(_array(spec.control.compute_prob))
+    if queue is None or policy not in ("online", "randomised"):
+        return FixedCompute()
+    if policy == "online":
+        return OnlineCompute(queue, _setting(spec, "tradeoff", "compute"))
+    return RandomisedCompute(_own_share(queue), mean_cost)
+
+
+def _send_rule(spec: Spec, knob: str, shape: tuple[int, ...]) -> SendRule:
+    policy = spec.control.policy_of(knob)
+    queue = _queue(spec, knob, shape)
+    if policy == "top-k":
+        return TopKSend(_setting(spec, "send_ratio", knob))
+    if policy == "periodic" and knob == "uplink":
+        assert spec.control.send_every is not None
+        return PeriodicSend(spec.control.send_every)
+    if policy == "randomised":
+        budget = np.inf if queue is None else _own_share(queue)
+        return RandomisedSend(budget, _setting(spec, "send_ratio", knob))
+    if policy == "online" and queue is not None:
+        return OnlineSend(queue, _setting(spec, "tradeoff", knob))
+    return SendAll()
+
+
+def _queue(spec: Spec, knob: str, shape: tuple[int, ...]) -> VirtualQueue | None:
+    initial, floor = _setting(spec, "initial_queue", knob), _setting(spec, "floor", knob)
+    if knob == "downlink":
+        limit = spec.budget.downlink
+        return None if limit is None else VirtualQueue(limit, initial=initial, floor=floor)
+    layout = spec.budget.layout(knob, shape[0])
+    if layout is None:
+        return None
+    return VirtualQueue(layout.budget, initial=initial, floor=floor, members=layout.members)
+
+
+def _own_share(queue: VirtualQueue) -> FloatArray:
+    """The budget of each entity; a shared one is divided evenly, since nothing couples the draws."""
+    if queue.members is None:
+        return queue.budget
+    return np.asarray((queue.budget / np.bincount(queue.members))[queue.members])
+
+
+def _setting(spec: Spec, name: str, knob: str) -> Any:
+    """A control setting for one knob: by table, for all, or the default."""
+    value = getattr(spec.control, name)
+    if isinstance(value, Mapping):
+        default = getattr(_DEFAULTS, name)
+        value = value.get(knob, default.get(knob) if isinstance(default, Mapping) else default)
+    return _array(value)
+
+
+def _array(value: Any) -> Any:
+    return np.asarray(value, dtype=float) if isinstance(value, list) else value

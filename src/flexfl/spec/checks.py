@@ -1,0 +1,90 @@
+"""Field types of a spec whose errors name the rule and the remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+
+def fault(rule: str, value: Any, remedy: str = "") -> PydanticCustomError:
+    """An error that `schema.parse` turns into a `Fault` as it stands."""
+    return PydanticCustomError("fault", "{rule}", {"rule": rule, "value": value, "remedy": remedy})
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_number(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float:
+    """One number; NaN never holds."""
+    if not is_number(value) or math.isnan(value) or not holds(value):
+        raise fault(rule, value, remedy)
+    return float(value)
+
+
+def check_numbers(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float | list[float]:
+    """One number, or a list with one for each client."""
+    if isinstance(value, list | tuple):
+        if not value:
+            raise fault(rule, value, "give a number, or a list with one number for each client")
+        for client, entry in enumerate(value):
+            check_number(entry, f"{rule} for each client; client {client}", holds, remedy)
+        return [float(entry) for entry in value]
+    return check_number(value, rule, holds, remedy)
+
+
+KNOBS = ("compute", "uplink", "downlink")
+
+
+def check_by_knob(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> Any:
+    """One number for all, or a table by knob whose entries may be one for each client."""
+    if isinstance(value, list | tuple):
+        remedy = "a list is one for each client: write it under compute or uplink"
+        raise fault("must be a number or a table by knob", value, remedy)
+    if not isinstance(value, Mapping):
+        return check_number(value, rule, holds, remedy)
+    for knob in value:
+        if knob not in KNOBS:
+            raise fault("takes a table by compute, uplink and downlink", knob, "rename or remove that key")
+    return {knob: check_numbers(entry, f"{rule} ({knob})", holds, remedy) for knob, entry in value.items()}
+
+
+def _field(check: Callable[..., Any], *rules: Any) -> BeforeValidator:
+    return BeforeValidator(lambda value: check(value, *rules))
+
+
+PositiveFloat = Annotated[
+    float,
+    _field(check_number, "must be > 0 and finite", lambda v: 0 < v < math.inf, "give a positive number"),
+]
+
+_ABOVE_ZERO = ("must be > 0", lambda v: 0 < v < math.inf)
+_FROM_ZERO = ("must be ≥ 0", lambda v: 0 <= v < math.inf)
+_SHARE = ("must be in (0, 1]", lambda v: 0 < v <= 1)
+
+Tradeoff = Annotated[
+    Any, _field(check_by_knob, *_ABOVE_ZERO, "V weighs convergence against cost; the paper has 0.02")
+]
+InitialQueue = Annotated[
+    Any, _field(check_by_knob, *_FROM_ZERO, "W = 0 starts with empty queues; the paper has 1")
+]
+Floor = Annotated[Any, _field(check_by_knob, *_FROM_ZERO, "the shortest queue; 0, or a little such as 0.001")]
+Prob = Annotated[Any, _field(check_numbers, *_SHARE, "1 computes in every iteration")]
+Ratio = Annotated[
+    Any, _field(check_by_knob, *_SHARE, "k_r is the share of components in a message; 1 sends all")
+]
+
+
+def check_whole(value: Any, least: int, remedy: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise fault(f"must be a whole number ≥ {least}", value, remedy)
+    return value
+
+
+def whole(least: int, remedy: str) -> BeforeValidator:
+    """An int of at least `least`."""
+    return BeforeValidator(lambda value: check_whole(value, least, remedy))
