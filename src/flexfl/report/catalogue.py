@@ -37,20 +37,20 @@ _OFF_SCALE = 5.0
 class Panel:
     """One pair of axes.
 
+    y_range  both ends of the y axis
+    notes    what a reader must know about this panel
     budgets  horizontal lines
     band     what the bands are; empty without any
-    notes    what a reader must know about this panel
-    top      upper end of the y axis; None to fit all curves
     """
 
     key: str
     title: str
     y_label: str
+    y_range: tuple[float, float]
     curves: tuple[Curve, ...]
     notes: tuple[str, ...] = ()
     budgets: tuple[float, ...] = ()
     band: str = ""
-    top: float | None = None
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,26 @@ def _band(curves: Sequence[Curve]) -> str:
     return OVER_SEEDS if any(curve.low is not None for curve in curves) else ""
 
 
+def _fitted(values: Sequence[float]) -> tuple[float, float]:
+    """From zero, so that heights can be compared, to a little above the tallest."""
+    low, high = min([0.0, *values]), max([0.0, *values])
+    room = 0.08 * (high - low)
+    return (low - room if low < 0 else 0.0, high + room if room > 0 else 1.0)
+
+
+def _whole(curves: Sequence[Curve]) -> tuple[float, float]:
+    """A range for all of the curves; no band reaches below zero where no line does."""
+    ends = [float(end) for curve in curves for end in (curve.mean.min(), curve.highest.max())]
+    return _fitted(ends)
+
+
 def _absent(missing: Sequence[str], groups: Sequence[Group], what: str, why: str) -> tuple[str, ...]:
     if not missing:
         return ()
     if len(missing) == len(groups):
         return (f"no {what} recorded: {why}",)
+    if len(missing) > 2:
+        return (f"no {what} recorded for {len(missing)} of {len(groups)} groups: {why}",)
     return (f"no {what} recorded for {'; '.join(missing)}: {why}",)
 
 
@@ -146,7 +161,7 @@ def _evaluated(groups: Sequence[Group], column: str, title: str, y_label: str) -
     )
     why = "not evaluated" + (", or not a classification" if column.endswith("accuracy") else "")
     notes = _absent(missing, groups, title.lower(), why)
-    return Panel(column, title, y_label, curves, notes, band=_band(curves))
+    return Panel(column, title, y_label, _whole(curves), curves, notes, band=_band(curves))
 
 
 def _cost(groups: Sequence[Group], knob: str) -> Panel:
@@ -156,34 +171,31 @@ def _cost(groups: Sequence[Group], knob: str) -> Panel:
     limits = {group.budget(knob) for group in groups}
     budgets = tuple(sorted(limit for limit in limits if limit is not None))
     notes = _absent(missing, groups, "cost", "no iteration yet")
-    if not budgets:
-        notes += ("no budget",)
-    top, off = _scale(curves, budgets)
-    if off:
+    notes += () if budgets else ("no budget",)
+    beyond = _OFF_SCALE * max(budgets, default=np.inf)
+    off = [curve for curve in curves if curve.mean[-1] > beyond]
+    if 0 < len(off) < len(curves):
         ends = "; ".join(f"{curve.label} (ends at {curve.mean[-1]:.3g})" for curve in off)
         notes += (f"off the scale: {ends}",)
+    inside = curves if len(off) == len(curves) else [curve for curve in curves if curve not in off]
+    settled = [float(curve.highest[curve.x >= _UNSETTLED * curve.x[-1]].max()) for curve in inside]
     per = "per iteration" if knob == "downlink" else "per client and iteration"
-    y_label = f"average cost so far\n({per})"
-    return Panel(f"{knob}_cost", KNOB_TITLES[knob], y_label, curves, notes, budgets, _band(curves), top)
-
-
-def _scale(curves: Sequence[Curve], budgets: Sequence[float]) -> tuple[float | None, list[Curve]]:
-    """The upper end of a cost panel's axis, and the curves that lie beyond it."""
-    settled = {curve.group: curve.highest[curve.x >= _UNSETTLED * curve.x[-1]] for curve in curves}
-    limit = _OFF_SCALE * max(budgets, default=np.inf)
-    off = [curve for curve in curves if curve.mean[-1] > limit]
-    if len(off) == len(curves):
-        off = []
-    inside = [curve for curve in curves if curve not in off]
-    tallest = max([*budgets, *(float(settled[curve.group].max()) for curve in inside)], default=0.0)
-    everything = max((float(curve.highest.max()) for curve in curves), default=0.0)
-    return (1.25 * tallest if 0 < 2 * tallest < everything else None), off
+    return Panel(
+        f"{knob}_cost",
+        f"{KNOB_TITLES[knob]} cost",
+        f"average cost so far\n({per})",
+        _fitted([*budgets, *settled]),
+        curves,
+        notes,
+        budgets,
+        _band(curves),
+    )
 
 
 def _queue(groups: Sequence[Group], knob: str) -> Panel:
     by_client = knob != "downlink"
     column = f"{knob}_queue_mean" if by_client else "downlink_queue"
-    y_label = "queue length (cost)" + ("\nmean over clients" if by_client else "")
+    y_label = "queue length (in units of cost)" + ("\nmean over clients" if by_client else "")
 
     def over_clients(index: int, group: Group) -> Curve | None:
         iterations = group.runs[0].iterations
@@ -200,7 +212,8 @@ def _queue(groups: Sequence[Group], knob: str) -> Panel:
         )
         band = _band(curves)
     notes = _absent(missing, groups, "queue", "no budget, or a policy without queues")
-    return Panel(f"{knob}_queue", f"{KNOB_TITLES[knob]} queue", y_label, curves, notes, band=band)
+    title = f"{KNOB_TITLES[knob]} queue"
+    return Panel(f"{knob}_queue", title, y_label, _whole(curves), curves, notes, band=band)
 
 
 def _activity(groups: Sequence[Group]) -> tuple[Panel, ...]:
@@ -216,7 +229,7 @@ def _activity(groups: Sequence[Group]) -> tuple[Panel, ...]:
             ),
         )
         notes = _absent(missing, groups, "iteration", "nothing to draw yet")
-        return Panel(column, title, y_label + smoothed, curves, notes, band=_band(curves))
+        return Panel(column, title, y_label + smoothed, _whole(curves), curves, notes, band=_band(curves))
 
     return (
         panel("uplink_components_mean", "Components sent up", "components per client"),

@@ -17,11 +17,9 @@ def chart(panel: Panel) -> dict[str, Any]:
     lines = [_line(curve) for curve in panel.curves]
     last = max([1.0, *(float(curve.x[-1]) for curve in panel.curves)])
     budgets = [_budget(panel, budget, last) for budget in panel.budgets]
-    y_axis: dict[str, Any] = {"title": {"text": _text(panel.y_label).replace("\n", "<br>")}}
-    y_axis |= {"rangemode": "tozero"} if panel.top is None else {"range": [0, panel.top]}
     layout = {
-        "xaxis": {"title": {"text": "iteration"}},
-        "yaxis": y_axis,
+        "xaxis": {"title": {"text": "iteration"}, "range": [0, last]},
+        "yaxis": {"title": {"text": _text(panel.y_label).replace("\n", "<br>")}, "range": panel.y_range},
         "showlegend": False,
         "hovermode": "x unified",
     }
@@ -44,6 +42,7 @@ def _line(curve: Curve) -> dict[str, Any]:
         "y": _numbers(curve.mean),
         "line": {"color": look.colour, "width": 2, "dash": look.dash.plotly},
         "marker": {"color": look.colour, "size": 8},
+        "cliponaxis": len(curve.x) > 1,
         "hovertemplate": f"%{{y:.4~g}}<extra>{label}</extra>",
     }
     if curve.low is not None and curve.high is not None:

@@ -12,11 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.gridspec import SubplotSpec
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from flexfl.report.catalogue import Panel, Section, overview_panels
+from flexfl.report.curves import Curve
 from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
 
 _INK, _MUTED, _GRID = "#222222", "#666666", "#e4e4e4"
@@ -42,7 +45,8 @@ def write_figures(sections: Sequence[Section], out: Path) -> tuple[str, ...]:
 
 
 def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained", facecolor="white")
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03)
+    figure = Figure(figsize=(width, height), dpi=_DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
@@ -60,58 +64,58 @@ def _save(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSpec],
 
 def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
-    axes.set_xlabel("iteration", fontsize=9, color=_MUTED)
     axes.set_ylabel(panel.y_label, fontsize=9, color=_MUTED)
+    if not panel.curves:
+        _say(axes, panel)
+        return
+    # Notes stand below the axis, where they cover no data.
+    notes = [textwrap.fill(note, 56) for note in panel.notes]
+    axes.set_xlabel("\n".join(["iteration", *notes]), fontsize=9, color=_MUTED, parse_math=False)
     axes.tick_params(labelsize=8.5, color=_GRID, labelcolor=_MUTED)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#bbbbbb")
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    if not panel.curves:
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-        axes.patch.set_facecolor("#f6f6f6")
-        text = textwrap.fill("; ".join(panel.notes), 34)
-        axes.text(
-            0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9, color=_MUTED
-        )
-        return
+    axes.margins(x=0.02)
     for curve in panel.curves:
-        line = line_of(curve.group)
-        marker = "o" if len(curve.x) == 1 else ""
-        axes.plot(
-            curve.x,
-            curve.mean,
-            color=line.colour,
-            linestyle=line.dash.matplotlib,
-            marker=marker,
-            linewidth=1.7,
-        )
-        if curve.low is not None and curve.high is not None:
-            axes.fill_between(curve.x, curve.low, curve.high, color=line.colour, alpha=0.18, linewidth=0)
+        _plot(axes, curve)
     for budget in panel.budgets:
-        axes.axhline(budget, color=BUDGET_COLOUR, linestyle="dashed", linewidth=1.3, zorder=3)
-        axes.annotate(
-            budget_label(panel.budgets, budget),
-            (1.0, budget),
-            xycoords=("axes fraction", "data"),
-            xytext=(-2, 3),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8.5,
-            color=BUDGET_COLOUR,
-        )
-    # Zero is in view, so that heights can be compared.
-    low, high = axes.get_ylim()
-    tallest = max([*panel.budgets, *(float(curve.highest.max()) for curve in panel.curves)])
-    axes.set_ylim(min(low, 0.0) if low < -0.05 * high else 0.0, panel.top or max(high, 1.08 * tallest, 1e-12))
-    if panel.notes:
-        text = "\n".join(textwrap.fill(note, 52) for note in panel.notes)
-        axes.text(
-            1.0, 1.0, text, transform=axes.transAxes, ha="right", va="top", fontsize=7.5, color=_MUTED,
-            parse_math=False,
-        )  # fmt: skip
+        _budget(axes, budget, budget_label(panel.budgets, budget))
+    axes.set_ylim(*panel.y_range)
+
+
+def _say(axes: Axes, panel: Panel) -> None:
+    """Why there is nothing to see, rather than an empty plot."""
+    axes.set_xlabel("iteration", fontsize=9, color=_MUTED)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    axes.patch.set_facecolor("#f6f6f6")
+    text = textwrap.fill("; ".join(panel.notes), 34)
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9, color=_MUTED)
+
+
+def _plot(axes: Axes, curve: Curve) -> None:
+    colour, dash = line_of(curve.group)
+    marker = "o" if len(curve.x) == 1 else ""  # a line needs two points
+    axes.plot(curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=1.6, marker=marker)
+    if curve.low is not None and curve.high is not None:
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _budget(axes: Axes, budget: float, label: str) -> None:
+    axes.axhline(budget, color=BUDGET_COLOUR, linestyle="dashed", linewidth=1.3, zorder=3)
+    text = axes.annotate(
+        label,
+        (1.0, budget),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        fontsize=8.5,
+        color=BUDGET_COLOUR,
+    )
+    text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
 
 
 def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
@@ -119,8 +123,8 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     labels = {curve.group: curve.label for panel in panels for curve in panel.curves}
     entries: list[tuple[Artist, str]] = []
     for group, label in sorted(labels.items()):
-        line = line_of(group)
-        handle = Line2D([], [], color=line.colour, linestyle=line.dash.matplotlib, linewidth=2)
+        colour, dash = line_of(group)
+        handle = Line2D([], [], color=colour, linestyle=dash.matplotlib, linewidth=2)
         entries.append((handle, label))
     bands = dict.fromkeys(panel.band for panel in panels if panel.band)
     entries += [(Patch(color="#cccccc"), f"band: {band}") for band in bands]

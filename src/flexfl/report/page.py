@@ -17,7 +17,10 @@ from flexfl.report.summary import Estimate, Row, Spent, notes_of, row_of
 from flexfl.results import Run
 
 # The browser itself refuses every request, whatever a script in the page may want.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "form-action 'none'; base-uri 'none'"
+)
 
 _NOTHING = "–"
 
@@ -82,15 +85,18 @@ def _header(groups: Sequence[Group], figures: Sequence[str]) -> str:
     )
 
 
-def _swatch(group: int) -> str:
-    line = line_of(group)
-    return f'<span class="swatch" style="border-top:3px {line.dash.css} {line.colour}"></span>'
+def _name(index: int, group: Group) -> str:
+    colour, dash = line_of(index)
+    return (
+        f'<span class="name"><span class="swatch" style="border-top:3px {dash.css} {colour}"></span>'
+        f"<span>{escape(group.label)}</span></span>"
+    )
 
 
 def _legend(groups: Sequence[Group]) -> str:
     buttons = "".join(
         f'<button type="button" aria-pressed="true" data-group="{group_key(index)}">'
-        f"{_swatch(index)}{escape(group.label)}</button>"
+        f"{_name(index, group)}</button>"
         for index, group in enumerate(groups)
     )
     return (
@@ -117,8 +123,8 @@ def _panel(panel: Panel) -> str:
 
 
 def _summary(groups: Sequence[Group]) -> str:
-    heads = ["Group", "Seeds", "Iterations", "Training loss", "Test accuracy"]
-    heads += [f"{title} cost" for title in KNOB_TITLES.values()] + ["Seconds"]
+    heads = ["Group", "Runs", "Training loss", "Test accuracy"]
+    heads += [f"{title} cost" for title in KNOB_TITLES.values()]
     rows = [_summary_row(index, row_of(group), heads) for index, group in enumerate(groups)]
     notes = [f"{group.label}: {note}" for group in groups for note in notes_of(group)]
     listed = f"<ul>{''.join(f'<li>{escape(note)}.</li>' for note in notes)}</ul>" if notes else ""
@@ -132,13 +138,12 @@ def _summary(groups: Sequence[Group]) -> str:
 def _summary_row(index: int, row: Row, heads: Sequence[str]) -> str:
     group = row.group
     cells = [
-        f"{_swatch(index)}{escape(group.label)}",
-        escape(", ".join(str(run.seed) for run in group.runs)),
-        str(group.iterations),
+        _name(index, group),
+        f"{_plural(len(group.runs), 'seed')}<small>{_plural(group.iterations, 'iteration')}</small>"
+        f"<small>{_estimate(row.seconds)} seconds</small>",
         _estimate(row.train_loss),
         _estimate(row.test_accuracy),
         *(_spent(spent) for spent in row.costs.values()),
-        _estimate(row.seconds),
     ]
     named = zip(heads, cells, strict=True)
     return "".join(f'<td data-head="{escape(head)}"><div>{cell}</div></td>' for head, cell in named)
@@ -168,7 +173,7 @@ def _spent(spent: Spent | None) -> str:
 
 def _runs(groups: Sequence[Group]) -> str:
     rows = [
-        f"<td>{_swatch(index)}{escape(group.label)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
+        f"<td>{_name(index, group)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
         f"<td><code>{escape(str(run.directory))}</code></td>"
         for index, group in enumerate(groups)
         for run in group.runs

@@ -26,11 +26,10 @@ class Estimate:
     def __str__(self) -> str:
         if self.deviation is None:
             return f"{self.mean:.4g}"
-        if self.deviation == 0:
-            return f"{self.mean:.4g} ± 0"
-        # Two digits of the deviation are all that the mean can claim.
-        decimals = int(np.clip(1 - np.floor(np.log10(self.deviation)), 0, 8))
-        return f"{self.mean:.{decimals}f} ± {self.deviation:.{decimals}f}"
+        # Two digits of the deviation are all that the mean can claim, four of the mean all one reads.
+        decimals = min(2 - _magnitude(self.deviation), 4 - _magnitude(self.mean))
+        places = int(np.clip(decimals, 0, 9))
+        return f"{self.mean:.{places}f} ± {self.deviation:.{places}f}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,11 @@ def notes_of(group: Group) -> list[str]:
     if len(set(seeds)) < len(seeds):
         notes.append("a seed occurs more than once: the deviation is too small")
     return notes
+
+
+def _magnitude(value: float) -> int:
+    """How many digits stand before the point; below one, minus the zeros behind it."""
+    return int(np.floor(np.log10(abs(value)))) + 1 if value else 0
 
 
 def _evaluated(group: Group, column: str) -> FloatArray:

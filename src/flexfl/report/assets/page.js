@@ -14,21 +14,24 @@
     });
     return {
       "font.color": muted, "hoverlabel.bgcolor": paper, "hoverlabel.bordercolor": rule,
-      "hoverlabel.font.color": ink, ...axis("xaxis"), ...axis("yaxis"),
+      "hoverlabel.font.color": ink, "modebar.color": muted, "modebar.activecolor": ink, ...axis("xaxis"), ...axis("yaxis"),
     };
   };
 
   const family = getComputedStyle(document.body).fontFamily;
   const common = {
-    margin: { l: 70, r: 12, t: 8, b: 44 },
+    margin: { l: 70, r: 20, t: 28, b: 44 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family, size: 12 },
     hoverlabel: { font: { family, size: 12 }, namelength: -1 },
+    modebar: { bgcolor: "rgba(0,0,0,0)" },
     dragmode: "zoom",
   };
   const config = {
     responsive: true, displaylogo: false,
-    modeBarButtonsToRemove: ["lasso2d", "select2d", "zoomIn2d", "zoomOut2d"],
+    // Named one by one: plotly's own choice includes one that uploads the chart.
+    modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+    plotlyServerURL: "",
   };
   places.forEach((place, index) => {
     const { data, layout } = Object.values(charts)[index];

@@ -1,0 +1,47 @@
+"""The command `flexfl`. Commands import what they need when they run, so that --help is instant."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from flexfl import __version__
+from flexfl.cli import export, report, run
+from flexfl.errors import FlexFLError
+
+app = typer.Typer(
+    name="flexfl",
+    help="Federated learning that keeps to a budget for computing, uplink and downlink.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(run.run)
+app.command("report")(report.report)
+app.command("export")(export.export)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flexfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Errors that we raise on purpose are for reading: no traceback."""
+    try:
+        app()
+    except FlexFLError as error:
+        typer.echo(f"flexfl: {error}", err=True)
+        sys.exit(2)

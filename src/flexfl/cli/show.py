@@ -1,0 +1,122 @@
+"""What a person sees in the terminal: the progress line and the closing table."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from flexfl.sim.progress import Progress as RunProgress
+
+_REFRESH_SECONDS = 0.2
+_PLAIN_LINES = 20
+
+
+class ProgressLine:
+    """Live in a terminal; elsewhere (a log, a pipe) some twenty plain lines over the run."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._bar = Progress(
+            TextColumn("iteration"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[left]}"),
+        )
+        self._task = self._bar.add_task("", total=total, left="")
+        self._live = Live(self._bar, console=console, auto_refresh=False, transient=True)
+        self._shown = 0.0
+        self._every = max(1, total // _PLAIN_LINES)
+
+    def __enter__(self) -> ProgressLine:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def update(self, progress: RunProgress) -> None:
+        if not self._console.is_terminal:
+            if progress.iteration % self._every == 0 and progress.iteration > self._shown:
+                self._shown = progress.iteration
+                self._console.print(_plain_line(progress), soft_wrap=True)
+            return
+        now = time.monotonic()
+        if now - self._shown < _REFRESH_SECONDS:
+            return
+        self._shown = now
+        left = progress.seconds_left
+        self._bar.update(
+            self._task,
+            completed=progress.iteration,
+            left="" if left is None else f"{_clock(left)} left",
+        )
+        self._live.update(Group(self._bar, _figures(progress)), refresh=True)
+
+
+def _figures(progress: RunProgress) -> Text:
+    text = Text("  ")
+    loss, accuracy = (progress.evaluation.get(name) for name in ("train_loss", "test_accuracy"))
+    if loss is not None:
+        text.append(f"loss {loss:.3f}  ")
+    if accuracy is not None:
+        text.append(f"accuracy {accuracy:.3f}  ", style="bold")
+    for knob, spent in progress.average_cost.items():
+        text.append(f" {knob} ")
+        text.append_text(_against_budget(spent, progress.budgets.get(knob)))
+    return text
+
+
+def _plain_line(progress: RunProgress) -> Text:
+    return Text(f"iteration {progress.iteration}/{progress.total}") + _figures(progress)
+
+
+def _against_budget(spent: float, budget: float | None) -> Text:
+    if budget is None:
+        return Text(f"{spent:.4g}")
+    style = "green" if spent <= budget else "yellow" if spent <= 1.05 * budget else "red"
+    return Text(f"{spent:.4g}", style=style) + Text(f"/{budget:.4g}", style="dim")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def show_result(console: Console, summary: dict[str, Any], directory: Path) -> None:
+    """The closing table of a run."""
+    table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
+    table.add_column("")
+    for heading in ("spent", "budget", "spent / budget"):
+        table.add_column(heading, justify="right")
+    for knob, cost in summary["average_cost"].items():
+        budget = cost["budget"]
+        share = "no limit" if budget is None else f"{cost['spent'] / budget:.0%}"
+        table.add_row(knob, _against_budget(cost["spent"], None), _number(budget), share)
+    for name, words in (("test_accuracy", "test accuracy"), ("train_loss", "training loss")):
+        if summary[name] is not None:
+            console.print(f"{words:<14} {summary[name]:.4f}")
+    pace = summary["seconds"] / max(1, summary["iterations"]) * 1e3
+    console.print(
+        f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"
+    )
+    console.print(table)
+    console.print(f"run directory  {directory}", soft_wrap=True)
+    console.print(f"look at it     flexfl report {directory}", soft_wrap=True)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

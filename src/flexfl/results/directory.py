@@ -1,0 +1,155 @@
+"""The writing side of a run directory: one writer, whole checkpoints, never another run's files."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.errors import RunDirectoryError
+from flexfl.results.checkpoint import Arrays, read_checkpoint, write_checkpoint
+from flexfl.results.run import METRICS_FILE, SPEC_FILE, SUMMARY_FILE, Run, summarise
+from flexfl.results.store import MetricStore
+
+_MAY_CHANGE = {"train.iterations", "engine.checkpoint_every"}
+"""Settings that a run may be resumed with: they do not change what an iteration does."""
+
+
+class RunDirectory:
+    """Open for one run by one process; use as a context manager.
+
+    identity names what the spec cannot tell: digests of the data and of the model's shapes.
+    """
+
+    def __init__(self, path: Path, spec_toml: str, identity: Mapping[str, str], *, resume: bool) -> None:
+        self.path = path
+        exists = (path / SPEC_FILE).exists()
+        if exists and not resume:
+            raise RunDirectoryError(
+                f"{path} already holds a run; add --resume to go on with it, or choose another --out"
+            )
+        if not exists and path.exists() and not all(_is_leftover(entry) for entry in _entries(path)):
+            raise RunDirectoryError(f"{path} is not empty and holds no run; choose another --out")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"{path} cannot be made ({error.strerror}); choose another --out"
+            raise RunDirectoryError(reason) from error
+        self._lock = _lock(path)
+        try:
+            if exists:
+                _refuse_other_spec(path, spec_toml)
+            else:
+                # The spec is written last: without it, whatever lies here is of a start cut short.
+                for entry in _entries(path):
+                    if entry.name != ".lock":
+                        entry.unlink()
+            self.store = MetricStore(path / METRICS_FILE, create=not exists)
+            self._check_identity(identity, fresh=not exists)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        _write_text(path / SPEC_FILE, spec_toml)
+
+    def __enter__(self) -> RunDirectory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.store.close()
+        os.close(self._lock)
+
+    def last_state(self) -> dict[str, NDArray[np.generic]] | None:
+        """The newest checkpoint, with the metrics rewound to it; None for a run that has none."""
+        found = self.store.checkpoint()
+        if found is None:
+            self.store.rewind(0)
+            return None
+        iteration, file, digest = found
+        state = read_checkpoint(self.path / file, digest)
+        self.store.rewind(iteration)
+        return state
+
+    def checkpoint(self, iteration: int, arrays: Arrays, *, by_client: bool) -> None:
+        """Save state and metrics; after a crash at any point either this or the previous stands."""
+        name = f"checkpoint-{iteration:08d}.safetensors"
+        digest = write_checkpoint(self.path / name, arrays)
+        self.store.commit(checkpoint=(iteration, name, digest), by_client=by_client)
+        for old in self.path.glob("checkpoint-*"):
+            if old.name != name:
+                old.unlink()
+
+    def finish(self, seconds: float) -> dict[str, Any]:
+        """Write the summary."""
+        summary = summarise(Run(self.path), seconds=seconds)
+        _write_text(self.path / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
+        return summary
+
+    def _check_identity(self, identity: Mapping[str, str], *, fresh: bool) -> None:
+        for key, value in identity.items():
+            if fresh:
+                self.store.set_meta(key, value)
+            elif (found := self.store.meta(key)) != value:
+                self.store.close()
+                raise RunDirectoryError(
+                    f"{self.path} belongs to another run: its {key} is {found}, got {value}; "
+                    f"bring the same {key}, or choose another --out"
+                )
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except NotADirectoryError as error:
+        raise RunDirectoryError(f"{path} must be a folder, got a file; choose another --out") from error
+
+
+def _is_leftover(entry: Path) -> bool:
+    return entry.name == ".lock" or entry.name.startswith(METRICS_FILE) or entry.suffix == ".partial"
+
+
+def _lock(path: Path) -> int:
+    handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise RunDirectoryError(f"{path} is in use by another process; wait for it, or stop it") from error
+    return handle
+
+
+def _refuse_other_spec(path: Path, spec_toml: str) -> None:
+    stored = _flat(tomllib.loads((path / SPEC_FILE).read_text(encoding="utf-8")))
+    asked = _flat(tomllib.loads(spec_toml))
+    differ = [
+        f"  {key} is {stored.get(key, 'not set')!r} there, got {asked.get(key, 'not set')!r}"
+        for key in sorted(stored.keys() | asked.keys())
+        if key not in _MAY_CHANGE and stored.get(key) != asked.get(key)
+    ]
+    if differ:
+        lines = "\n".join(differ)
+        remedy = "resume with the same settings, or choose another --out"
+        raise RunDirectoryError(f"{path} belongs to another spec:\n{lines}\n{remedy}")
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def _write_text(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,1 @@
+"""The simulation of a whole federation in one process."""

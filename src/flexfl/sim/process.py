@@ -1,0 +1,47 @@
+"""What a run borrows from its process: threads and signals."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import numba
+import torch
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Torch and numba with the same number of threads, given back afterwards."""
+    before = torch.get_num_threads(), numba.get_num_threads()
+    wanted = min(count or before[0], int(numba.config.NUMBA_NUM_THREADS))
+    torch.set_num_threads(wanted)
+    numba.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        numba.set_num_threads(before[1])
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM end the run after the iteration under way; a second Ctrl-C at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,63 @@
+"""How far a run has come, for a progress line or a notebook."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flexfl.results.columns import KNOBS
+from flexfl.results.run import Run
+
+
+@dataclass
+class Progress:
+    """Handed to `on_progress` after every iteration; numbers are those of the whole run so far."""
+
+    total: int
+    iteration: int = 0
+    started_at: int = 0
+    evaluation: Mapping[str, float | None] = field(default_factory=dict)
+    budgets: Mapping[str, float | None] = field(default_factory=dict)
+    seconds_before: float = 0.0
+    _spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KNOBS, 0.0))
+    _clock: float = field(default_factory=time.perf_counter)
+
+    @property
+    def average_cost(self) -> dict[str, float]:
+        """What each knob cost on average, over clients and iterations."""
+        return {knob: spent / max(1, self.iteration) for knob, spent in self._spent.items()}
+
+    @property
+    def seconds(self) -> float:
+        """Time in training, over all parts of a run that was resumed."""
+        return self.seconds_before + time.perf_counter() - self._clock
+
+    @property
+    def seconds_left(self) -> float | None:
+        done = self.iteration - self.started_at
+        if not done:
+            return None
+        return (time.perf_counter() - self._clock) / done * (self.total - self.iteration)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        self.iteration += 1
+        self._spent["compute"] += float(np.mean(record["compute_spent"]))
+        self._spent["uplink"] += float(np.mean(record["uplink_cost"]))
+        self._spent["downlink"] += record["downlink_cost"]
+
+    def resume(self, run: Run, iteration: int, seconds: float) -> None:
+        """Take over what an earlier process had done."""
+        self.iteration = self.started_at = iteration
+        self.seconds_before = seconds
+        for knob in KNOBS:
+            average = run.average_cost(knob)
+            self._spent[knob] = float(average[-1]) * len(average) if len(average) else 0.0
+        if len(run.evaluations["iteration"]):
+            self.evaluation = {name: float(column[-1]) for name, column in run.evaluations.items()}
+
+
+OnProgress = Callable[[Progress], None]

@@ -1,0 +1,231 @@
+"""A whole run: from a spec to a trained model and a run directory."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from flexfl.costs import CostModel
+from flexfl.data.augment import crop_flip
+from flexfl.data.datasets import load_federated
+from flexfl.data.federated import Federated
+from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
+from flexfl.models.build import build_model, check_model
+from flexfl.models.flat import FlatModel
+from flexfl.results.columns import KNOBS
+from flexfl.results.directory import RunDirectory
+from flexfl.results.run import Run, mean_budget
+from flexfl.sim.engine import Engine, Problem
+from flexfl.sim.evaluate import Evaluator, default_loss
+from flexfl.sim.gradients import Loss
+from flexfl.sim.process import stop_signals, threads
+from flexfl.sim.progress import OnProgress, Progress
+from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.costs import GIVEN
+from flexfl.spec.load import load_spec, to_toml
+from flexfl.spec.schema import Spec, parse
+from flexfl.streams import Streams
+
+_COMMIT_SECONDS = 2.0
+
+
+class RunInterruptedError(FlexFLError):
+    """The run was asked to stop; it can be resumed from where it is."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run."""
+
+    model: nn.Module
+    params: NDArray[Any]
+    run: Run
+    summary: dict[str, Any]
+
+
+def simulate(
+    spec: Spec | str | Path | None = None,
+    *,
+    model: nn.Module | None = None,
+    data: Federated | None = None,
+    loss: Loss | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+    **sections: Mapping[str, Any],
+) -> Result:
+    """Train under budgets.
+
+    spec      a `Spec`, the name of a shipped one or a TOML file; or leave it out and give
+              sections as keywords: budget={"uplink": 0.01}, train={"iterations": 500}, …
+    model     any nn.Module; the spec's network if left out
+    data      a `Federated`; the spec's dataset if left out
+    loss      outputs and labels of a minibatch → mean loss; by default cross-entropy for class
+              labels and mean squared error for numbers
+    costs=…   may hold objects that follow `costs.CostModel`
+    out       the run directory; a temporary one if left out
+    resume    go on with the run in `out`
+    """
+    resolved, given_costs = _resolve(spec, sections, model, data)
+    with threads(resolved.engine.threads):
+        problem = _prepare(resolved, model, data, loss, given_costs)
+        if out is not None:
+            return _train(resolved, problem, Path(out), resume, on_progress)
+        with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
+            result = _train(resolved, problem, Path(folder) / "run", False, on_progress)
+            _ = result.run.spec, result.run.summary, result.run.clients  # read before the folder goes
+            return result
+
+
+def _resolve(
+    spec: Spec | str | Path | None,
+    sections: Mapping[str, Mapping[str, Any]],
+    model: nn.Module | None,
+    data: Federated | None,
+) -> tuple[Spec, dict[str, CostModel]]:
+    """The resolved spec, in which objects handed over in Python are named, and the cost objects."""
+    if spec is not None and sections:
+        raise InputError([Fault("spec", "comes alone or not at all", sorted(sections), "drop one of them")])
+    base = load_spec(str(spec)) if isinstance(spec, str | Path) else spec
+    given = {name: _plain(table) for name, table in sections.items()} if base is None else base.plain()
+    costs: dict[str, CostModel] = {}
+    for knob, cost in list(dict(given.get("costs", {})).items()):
+        if isinstance(cost, CostModel):
+            costs[knob] = cost
+            given["costs"][knob] = {"kind": GIVEN + _name_of(cost), "repr": repr(cost)}
+    if model is not None:
+        given["model"] = {"name": GIVEN + _name_of(model)}
+    if data is not None:
+        own = {"name": f"{GIVEN}Federated", "clients": data.clients, "partition": "as given"}
+        given["data"] = {**given.get("data", {}), **own}
+    return parse(given, where="the settings"), costs
+
+
+def _plain(value: Any) -> Any:
+    """NumPy values and tuples as TOML knows them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _name_of(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _prepare(
+    spec: Spec,
+    model: nn.Module | None,
+    data: Federated | None,
+    loss: Loss | None,
+    given_costs: dict[str, CostModel],
+) -> Problem:
+    """Build everything and check what the spec alone cannot tell, before any work starts."""
+    if data is None:
+        if spec.data.name.startswith(GIVEN):
+            rule = "was a Python object when this spec ran"
+            raise InputError([Fault("data.name", rule, spec.data.name, "hand it to flexfl.simulate again")])
+        data = load_federated(spec.data, seed=spec.train.seed)
+    module = build_model(spec.model, Streams(spec.train.seed)) if model is None else model
+    dtype = getattr(torch, spec.engine.dtype)
+    sample = data.train_x[:2]
+    sample = sample.to(dtype) if sample.is_floating_point() else sample
+    faults = check_model(module.to(dtype), sample, data.classes)
+    if spec.data.augment == "crop-flip" and data.train_x.ndim != 4:
+        rule = "crop-flip needs images of shape (channels, height, width)"
+        faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
+    if faults:
+        raise InputError(faults, "the model and the data")
+    costs = build_costs(spec, given_costs)
+    return Problem(
+        model=FlatModel(module, dtype),
+        loss=loss or default_loss(data),
+        data=data,
+        policy=build_policy(spec, costs),
+        costs=costs,
+        weights=data.weights(spec.data.weights),
+        learning_rate=spec.train.learning_rate,
+        batch_size=spec.train.batch_size,
+        seed=spec.train.seed,
+        augment=crop_flip if spec.data.augment == "crop-flip" else None,
+    )
+
+
+def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: OnProgress | None) -> Result:
+    """The loop: evaluate, step, record, checkpoint."""
+    shapes = str(list(zip(problem.model.names, problem.model.shapes, strict=True)))
+    identity = {
+        "data": problem.data.fingerprint(),
+        "model": hashlib.blake2b(shapes.encode(), digest_size=16).hexdigest(),
+    }
+    with RunDirectory(out, to_toml(spec), identity, resume=resume) as directory, stop_signals() as stop:
+        engine, evaluate = Engine(problem), Evaluator(problem.model, problem.loss, problem.data)
+        clients = spec.data.clients
+        budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS}
+        progress = Progress(spec.train.iterations, budgets=budgets)
+        if (state := directory.last_state()) is not None:
+            _restore(engine, state, out)
+            progress.resume(Run(out), engine.iteration, float(state["seconds"][0]))
+        if engine.iteration > spec.train.iterations:
+            done = engine.iteration
+            fault = Fault("train.iterations", f"must be at least the {done} done", spec.train.iterations)
+            raise InputError([fault], "the settings")
+
+        def save() -> None:
+            seconds = {"seconds": np.array([progress.seconds])}
+            directory.checkpoint(engine.iteration, engine.state() | seconds, by_client=spec.record.clients)
+
+        def note_evaluation() -> None:
+            progress.evaluation = evaluate()
+            directory.store.add_evaluation(
+                engine.iteration, {**progress.evaluation, "seconds": progress.seconds}
+            )
+
+        committed = progress.seconds
+        try:
+            while engine.iteration < spec.train.iterations:
+                if engine.iteration % spec.train.evaluate_every == 0:
+                    note_evaluation()
+                record = engine.step()
+                directory.store.add_iteration(record)
+                progress.add(record)
+                if on_progress is not None:
+                    on_progress(progress)
+                if stop.is_set():
+                    save()
+                    raise RunInterruptedError(
+                        f"stopped after iteration {engine.iteration} of {progress.total}"
+                    )
+                if engine.iteration % spec.engine.checkpoint_every == 0:
+                    save()
+                elif progress.seconds - committed > _COMMIT_SECONDS:
+                    directory.store.commit(by_client=spec.record.clients)
+                    committed = progress.seconds
+        except NonFiniteError:
+            directory.store.commit(by_client=spec.record.clients)
+            raise
+        save()
+        note_evaluation()
+        directory.store.commit(by_client=spec.record.clients)
+        summary = directory.finish(progress.seconds)
+        if on_progress is not None:
+            on_progress(progress)
+        return Result(problem.model.module, engine.params, Run(out), summary)
+
+
+def _restore(engine: Engine, state: Mapping[str, NDArray[Any]], out: Path) -> None:
+    try:
+        engine.restore(state)
+    except ValueError as error:
+        remedy = "resume with the same model and settings, or choose another --out"
+        raise RunDirectoryError(f"the checkpoint in {out} is of another run: {error}; {remedy}") from error
