@@ -17,7 +17,7 @@ from flexfl.costs.base import Cost
 _SMALLEST_PROB = 1e-6
 _GRID = 1024
 _REFINEMENTS = 8
-_FINE = 33
+_FINE = 17
 _CHUNK = 8192
 
 
@@ -35,16 +35,17 @@ def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
 
     grid = np.union1d(np.geomspace(_SMALLEST_PROB, 1.0, _GRID), np.linspace(0.0, 1.0, _GRID + 1)[1:])
     candidates = np.broadcast_to(grid.reshape(-1, *[1] * len(shape)), (grid.size, *shape))
+    low, high = np.full(shape, _SMALLEST_PROB), np.ones(shape)
+    reach: Number = np.max(np.diff(grid))
     for _ in range(_REFINEMENTS):
         values = np.broadcast_to(objective(candidates), candidates.shape)
         # The last of the equally good: computing more for the same objective.
-        best = len(candidates) - 1 - np.argmin(values[::-1], axis=0)
-        low = _pick(candidates, np.maximum(best - 1, 0))
-        high = _pick(candidates, np.minimum(best + 1, len(candidates) - 1))
-        centre = _pick(candidates, best)
-        # The best point so far stays a candidate, so that no refinement loses ground.
-        candidates = np.sort(np.concatenate([np.linspace(low, high, _FINE), centre[None]]), axis=0)
-    return np.asarray(centre)
+        best = _pick(candidates, len(candidates) - 1 - np.argmin(values[::-1], axis=0))
+        low, high = np.maximum(low, best - reach), np.minimum(high, best + reach)
+        # The best so far stays a candidate, so that no refinement loses ground.
+        candidates = np.concatenate([np.linspace(low, best, _FINE), np.linspace(best, high, _FINE)])
+        reach = np.maximum(best - low, high - best) / (_FINE - 1)
+    return np.asarray(best)
 
 
 def num_sent(V: Number, Phi: Number, cost: Cost, magnitudes: Magnitudes) -> IntArray:

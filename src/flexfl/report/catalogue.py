@@ -25,7 +25,7 @@ from flexfl.results.columns import KNOBS
 KNOB_TITLES = {"compute": "Computing", "uplink": "Uplink", "downlink": "Downlink"}
 
 OVER_SEEDS = "± one standard deviation over seeds"
-OVER_CLIENTS = "10 % to 90 % of the clients"
+OVER_CLIENTS = "10th to 90th percentile over clients"
 
 # A running average of few iterations jumps: this share does not decide how tall a cost panel is.
 _UNSETTLED = 0.05
@@ -51,6 +51,11 @@ class Panel:
     notes: tuple[str, ...] = ()
     budgets: tuple[float, ...] = ()
     band: str = ""
+
+    @property
+    def x_end(self) -> float:
+        """Where the x axis ends; it starts at 0."""
+        return max([1.0, *(float(curve.x[-1]) for curve in self.curves)])
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ def _evaluated(groups: Sequence[Group], column: str, title: str, y_label: str) -
     curves, missing = _drawn(
         groups, _over_seeds(lambda run: (run.evaluations["iteration"], run.evaluations[column]))
     )
-    why = "not evaluated" + (", or not a classification" if column.endswith("accuracy") else "")
+    why = "not evaluated yet" + (", or not a classification" if column.endswith("accuracy") else "")
     notes = _absent(missing, groups, title.lower(), why)
     return Panel(column, title, y_label, _whole(curves), curves, notes, band=_band(curves))
 

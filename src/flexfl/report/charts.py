@@ -15,13 +15,13 @@ def chart(panel: Panel) -> dict[str, Any]:
     """`data` and `layout` for Plotly.newPlot; colours of text and grid are the page's to set."""
     bands = [_band(curve) for curve in panel.curves if curve.low is not None]
     lines = [_line(curve) for curve in panel.curves]
-    last = max([1.0, *(float(curve.x[-1]) for curve in panel.curves)])
-    budgets = [_budget(panel, budget, last) for budget in panel.budgets]
+    budgets = [_budget(panel, budget) for budget in panel.budgets]
     layout = {
-        "xaxis": {"title": {"text": "iteration"}, "range": [0, last]},
+        "xaxis": {"title": {"text": "iteration"}, "range": [0, panel.x_end]},
         "yaxis": {"title": {"text": _text(panel.y_label).replace("\n", "<br>")}, "range": panel.y_range},
         "showlegend": False,
-        "hovermode": "x unified",
+        "hovermode": "closest",
+        "hoverdistance": -1,
     }
     return {"data": bands + lines + budgets, "layout": layout}
 
@@ -32,24 +32,26 @@ def group_key(group: int) -> str:
 
 
 def _line(curve: Curve) -> dict[str, Any]:
-    look, label = line_of(curve.group), _text(curve.label)
+    look = line_of(curve.group)
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers" if len(curve.x) == 1 else "lines",
-        "name": label,
+        "name": _text(curve.label).replace(", ", ",<br>"),
         "legendgroup": group_key(curve.group),
         "x": _numbers(curve.x),
         "y": _numbers(curve.mean),
         "line": {"color": look.colour, "width": 2, "dash": look.dash.plotly},
         "marker": {"color": look.colour, "size": 8},
         "cliponaxis": len(curve.x) > 1,
-        "hovertemplate": f"%{{y:.4~g}}<extra>{label}</extra>",
+        "hoverlabel": {"bordercolor": look.colour},
     }
+    values = "%{y:.4~g}"
     if curve.low is not None and curve.high is not None:
         trace["customdata"] = [
             f"{low:.4g} to {high:.4g}" for low, high in zip(curve.low, curve.high, strict=True)
         ]
-        trace["hovertemplate"] = f"%{{y:.4~g}} (%{{customdata}})<extra>{label}</extra>"
+        values += " (%{customdata})"
+    trace["hovertemplate"] = f"<b>%{{fullData.name}}</b><br>iteration %{{x}}<br>{values}<extra></extra>"
     return trace
 
 
@@ -70,13 +72,13 @@ def _band(curve: Curve) -> dict[str, Any]:
     }
 
 
-def _budget(panel: Panel, budget: float, last: float) -> dict[str, Any]:
+def _budget(panel: Panel, budget: float) -> dict[str, Any]:
     """A trace and not a shape: shapes do not count when the axis is fitted."""
     return {
         "type": "scatter",
         "mode": "lines+text",
         "name": "budget",
-        "x": [0, last],
+        "x": [0, panel.x_end],
         "y": [budget, budget],
         "text": ["", budget_label(panel.budgets, budget)],
         "textposition": "top left",

@@ -69,7 +69,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         _say(axes, panel)
         return
     # Notes stand below the axis, where they cover no data.
-    notes = [textwrap.fill(note, 56) for note in panel.notes]
+    notes = [textwrap.fill(note, 46) for note in panel.notes]
     axes.set_xlabel("\n".join(["iteration", *notes]), fontsize=9, color=_MUTED, parse_math=False)
     axes.tick_params(labelsize=8.5, color=_GRID, labelcolor=_MUTED)
     axes.spines[["top", "right"]].set_visible(False)
@@ -77,11 +77,11 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.grid(axis="y", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.margins(x=0.02)
     for curve in panel.curves:
         _plot(axes, curve)
     for budget in panel.budgets:
         _budget(axes, budget, budget_label(panel.budgets, budget))
+    axes.set_xlim(0, 1.015 * panel.x_end)
     axes.set_ylim(*panel.y_range)
 
 
@@ -97,14 +97,15 @@ def _say(axes: Axes, panel: Panel) -> None:
 
 def _plot(axes: Axes, curve: Curve) -> None:
     colour, dash = line_of(curve.group)
-    marker = "o" if len(curve.x) == 1 else ""  # a line needs two points
-    axes.plot(curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=1.6, marker=marker)
+    (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=1.6, zorder=3)
+    if len(curve.x) == 1:  # a line needs two points
+        line.set(marker="o", clip_on=False)
     if curve.low is not None and curve.high is not None:
         axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
 
 
 def _budget(axes: Axes, budget: float, label: str) -> None:
-    axes.axhline(budget, color=BUDGET_COLOUR, linestyle="dashed", linewidth=1.3, zorder=3)
+    axes.axhline(budget, color=BUDGET_COLOUR, linestyle="dashed", linewidth=1.3, zorder=4)
     text = axes.annotate(
         label,
         (1.0, budget),

@@ -68,7 +68,7 @@ def notes_of(group: Group) -> list[str]:
     notes = []
     idle = [str(run.seed) for run in group.runs if run not in group.started]
     if idle:
-        notes.append(f"nothing recorded yet for seed {', '.join(idle)}: left out")
+        notes.append(f"nothing recorded yet for seed {', '.join(idle)}")
     counts = sorted({len(run.iterations["iteration"]) for run in group.started})
     if len(counts) > 1:
         listed = ", ".join(str(count) for count in counts)

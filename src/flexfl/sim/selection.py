@@ -67,7 +67,7 @@ class Residuals:
         kernels.move(self._rows, senders, cut[senders], last[senders], each[senders], total)
         if len(select):
             kept[select] = kernels.measure(self._rows[select], cut[select])[2]
-        return np.maximum(kept, 0.0).reshape(self._shape)
+        return np.asarray(np.maximum(kept, 0.0).reshape(self._shape))
 
     def _last_cut(self) -> NDArray[Any]:
         """The cut of the last pass; a first pass is made if there was none."""

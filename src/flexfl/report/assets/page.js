@@ -13,8 +13,8 @@
       [name + ".zerolinecolor"]: rule,
     });
     return {
-      "font.color": muted, "hoverlabel.bgcolor": paper, "hoverlabel.bordercolor": rule,
-      "hoverlabel.font.color": ink, "modebar.color": muted, "modebar.activecolor": ink, ...axis("xaxis"), ...axis("yaxis"),
+      "font.color": muted, "hoverlabel.bgcolor": paper, "hoverlabel.font.color": ink,
+      "modebar.color": muted, "modebar.activecolor": ink, ...axis("xaxis"), ...axis("yaxis"),
     };
   };
 
@@ -23,7 +23,7 @@
     margin: { l: 70, r: 20, t: 28, b: 44 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family, size: 12 },
-    hoverlabel: { font: { family, size: 12 }, namelength: -1 },
+    hoverlabel: { font: { family, size: 12 }, align: "left" },
     modebar: { bgcolor: "rgba(0,0,0,0)" },
     dragmode: "zoom",
   };
@@ -37,7 +37,7 @@
     const { data, layout } = Object.values(charts)[index];
     const axes = {
       xaxis: { ...layout.xaxis, showgrid: false, showline: true, ticks: "outside", zeroline: false },
-      yaxis: { ...layout.yaxis, automargin: true },
+      yaxis: { ...layout.yaxis, automargin: true, title: { ...layout.yaxis.title, standoff: 14, font: { size: 11 } } },
     };
     Plotly.newPlot(place, data, { ...layout, ...common, ...axes }, config)
       .then(() => Plotly.relayout(place, look()));

@@ -1,0 +1,64 @@
+"""The engine equals the oracle, for every policy, cost and kind of budget in the package."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flexfl.spec.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.spec.schema import POLICIES as POLICY_NAMES
+from small import BUDGETS, COSTS, POLICIES, small_engine, small_reference, small_spec
+
+ITERATIONS = 30
+CASES = (
+    [(policy, costs, "all") for policy in POLICIES for costs in COSTS]
+    + [("online", "the paper's", budget) for budget in BUDGETS]
+    + [("online", "packets", budget) for budget in BUDGETS]
+    + [("randomised", "by client", budget) for budget in BUDGETS]
+)
+
+
+def test_every_policy_and_cost_is_covered():
+    used = {
+        name for case in POLICIES.values() for name in np.atleast_1d(case["policy"]) if isinstance(name, str)
+    }
+    assert used >= set(POLICY_NAMES)
+    compute = {case["compute"]["kind"] for case in COSTS.values() if "compute" in case}
+    message = {case["uplink"]["kind"] for case in COSTS.values() if "uplink" in case}
+    assert (compute, message) == (set(COMPUTE_COSTS), set(MESSAGE_COSTS))
+
+
+def agree(spec, *, tolerance, weights="equal"):
+    engine = small_engine(spec, weights)
+    for step in small_reference(spec, ITERATIONS, weights):
+        record = engine.step()
+        np.testing.assert_allclose(record["compute_prob"], step.compute_prob, rtol=tolerance)
+        assert np.array_equal(record["computed"], step.computed)
+        assert np.array_equal(record["uplink_components"], step.uplink_sent)
+        assert record["downlink_components"] == step.downlink_sent
+        np.testing.assert_allclose(record["compute_cost"], step.compute_cost, rtol=tolerance)
+        np.testing.assert_allclose(record["uplink_cost"], step.uplink_cost, rtol=tolerance)
+        np.testing.assert_allclose(record["downlink_cost"], step.downlink_cost, rtol=tolerance)
+        for mine, theirs in (
+            (engine.params, step.params),
+            (engine.server_residual, step.server_residual),
+            (engine.client_residual, step.client_residual),
+        ):
+            np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("policy", "costs", "budget"), CASES)
+def test_in_float64(policy, costs, budget):
+    agree(small_spec(POLICIES[policy], COSTS[costs], BUDGETS[budget]), tolerance=1e-10)
+
+
+@pytest.mark.parametrize(("policy", "costs", "budget"), CASES)
+def test_in_float32(policy, costs, budget):
+    spec = small_spec(POLICIES[policy], COSTS[costs], BUDGETS[budget], dtype="float32")
+    agree(spec, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["online", "full"])
+def test_with_weighted_clients(policy):
+    weights = [0.3, 0.1, 0.2, 0.05, 0.25, 0.1]
+    agree(small_spec(POLICIES[policy], {}, BUDGETS["all"]), tolerance=1e-10, weights=weights)

@@ -1,0 +1,70 @@
+"""The behaviour that Section V reports, on the data that ships."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import flexfl
+from flexfl.results.run import Run
+from flexfl.spec import load_spec
+
+SEEDS = (1, 2, 3)
+RATIOS = (0.001, 0.01, 0.1, 1.0)
+BUDGET = {"compute": 0.25, "uplink": 0.01, "downlink": 0.01}
+
+
+@cache
+def run(seed: int, iterations: int, *overrides: str) -> Run:
+    settings = [f"train.seed={seed}", f"train.iterations={iterations}", *overrides]
+    return flexfl.simulate(load_spec("quickstart", settings)).run
+
+
+def accuracy(run: Run, last: int = 6) -> float:
+    """Averaged over the last evaluations: a single one jumps by a few percent."""
+    return float(np.mean(run.evaluations["test_accuracy"][-last:]))
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_online_beats_the_baseline_at_equal_budgets(ratio):
+    online = np.mean([accuracy(run(seed, 800)) for seed in SEEDS])
+    baseline_runs = [
+        run(seed, 800, "control.policy=randomised", f"control.send_ratio={ratio}") for seed in SEEDS
+    ]
+    baseline = np.mean([accuracy(one) for one in baseline_runs])
+    assert online > baseline + 0.02, f"online {online:.3f}, baseline {baseline:.3f}"
+    for one in baseline_runs:  # equal budgets: the baseline keeps to them in expectation
+        for knob, budget in BUDGET.items():
+            assert one.average_cost(knob)[-1] < 1.1 * budget
+
+
+def test_average_costs_approach_the_budgets():
+    long = run(1, 3000)
+    for knob, budget in BUDGET.items():
+        average = long.average_cost(knob)
+        gap = [abs(average[t - 1] - budget) / budget for t in (100, 1000, 3000)]
+        assert gap[2] < gap[0], knob
+        assert average[-1] < 1.05 * budget, knob
+
+
+def test_a_larger_initial_queue_lowers_the_early_cost():
+    early = {
+        W: {knob: run(1, 800, f"control.initial_queue={W}").average_cost(knob)[99] for knob in BUDGET}
+        for W in (0.1, 1.0, 10.0)
+    }
+    for knob in ("compute", "uplink"):
+        assert early[0.1][knob] > early[1.0][knob] > early[10.0][knob]
+    assert early[0.1]["downlink"] >= early[10.0]["downlink"]
+
+
+def test_a_larger_tradeoff_lowers_the_objective_and_raises_the_cost():
+    by_tradeoff = {V: run(1, 800, f"control.tradeoff={V}") for V in (0.002, 0.02, 0.2)}
+    inverse_prob = [one.iterations["compute_objective_mean"].mean() for one in by_tradeoff.values()]
+    residual = [one.iterations["uplink_objective_mean"].mean() for one in by_tradeoff.values()]
+    assert inverse_prob == sorted(inverse_prob, reverse=True)
+    assert residual == sorted(residual, reverse=True)
+    for knob in ("compute", "uplink"):
+        cost = [one.average_cost(knob)[-1] for one in by_tradeoff.values()]
+        assert cost == sorted(cost), knob
