@@ -182,6 +182,10 @@ def test_a_newer_checkpoint_takes_the_place_of_the_older(store: MetricStore) -> 
     assert store.checkpoint() == (10, "ten", "b")
     store.commit()
     assert store.checkpoint() == (10, "ten", "b")
+    store.commit(checkpoint=(10, "ten", "c"))  # as when a finished run is resumed
+    assert store.checkpoint() == (10, "ten", "c")
+    store.commit(checkpoint=(5, "five", "d"))
+    assert store.checkpoint() == (5, "five", "d")
 
 
 @pytest.mark.parametrize("broken", ["iteration twice", "evaluation twice", "client's column"])

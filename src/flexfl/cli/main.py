@@ -7,7 +7,7 @@ import sys
 import typer
 
 from flexfl import __version__
-from flexfl.cli import export, report, run
+from flexfl.cli import bench, export, report, run
 from flexfl.errors import FlexFLError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("export")(export.export)
+app.command("bench")(bench.bench)
 
 
 def _version(wanted: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.compress.base import Magnitudes
-from flexfl.control.policy import FixedCompute, Policy, SendAll
+from flexfl.control.policy import FixedCompute, Policy, SendAll, Unqueued
 from flexfl.costs.base import Cost
 from flexfl.streams import Moment
 
@@ -19,7 +19,7 @@ def components(ratio: Number, dim: int) -> IntArray:
 
 
 @dataclass(frozen=True)
-class RandomisedCompute:
+class RandomisedCompute(Unqueued):
     """q = min{1, λ̃ / E[α]}: the expected cost of an iteration equals the budget (Section V-A).
 
     mean_cost is E[α]. A cost model that does not know its mean leaves it out; then the cost
@@ -28,7 +28,6 @@ class RandomisedCompute:
 
     budget: Number
     mean_cost: Number | None = None
-    queue: None = field(default=None, init=False)
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
         price = np.asarray(cost(1.0) if self.mean_cost is None else self.mean_cost, dtype=np.float64)
@@ -36,7 +35,7 @@ class RandomisedCompute:
 
 
 @dataclass(frozen=True)
-class RandomisedSend:
+class RandomisedSend(Unqueued):
     """Sends k = round(k_r·d) components with probability min{1, φ̃ / φ(k)}, else nothing.
 
     Where fewer than k components are non-zero, only those are sent, and their cost decides.
@@ -44,7 +43,6 @@ class RandomisedSend:
 
     budget: Number
     ratio: Number
-    queue: None = field(default=None, init=False)
 
     def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
         nonzero, _ = magnitudes.above(0.0)
@@ -53,11 +51,10 @@ class RandomisedSend:
 
 
 @dataclass(frozen=True)
-class PeriodicSend:
+class PeriodicSend(Unqueued):
     """Sends everything in every m-th iteration: m computations between two messages."""
 
     every: int
-    queue: None = field(default=None, init=False)
 
     def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
         nonzero, _ = magnitudes.above(0.0)
@@ -65,11 +62,10 @@ class PeriodicSend:
 
 
 @dataclass(frozen=True)
-class TopKSend:
+class TopKSend(Unqueued):
     """Sends the k = round(k_r·d) largest components in every iteration; the rest is fed back."""
 
     ratio: Number
-    queue: None = field(default=None, init=False)
 
     def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
         nonzero, _ = magnitudes.above(0.0)

@@ -22,6 +22,11 @@ def compute_prob(V: Number, Lam: Number, alpha: Number) -> FloatArray:
     return np.minimum(1.0, np.sqrt(ratio))
 
 
+def cut(V: Number, Phi: Number, gamma: Number) -> FloatArray:
+    """√(Φ·γ / V): a component is worth its cost if its magnitude is above this."""
+    return np.asarray(np.sqrt(np.asarray(Phi, dtype=np.float64) * gamma / V))
+
+
 def num_sent(V: Number, Phi: Number, beta: Number, gamma: Number, magnitudes: Magnitudes) -> IntArray:
     """P3.2 and P3.3 with φ = β + γ·k for k > 0: how many of the largest components to send.
 
@@ -34,7 +39,6 @@ def num_sent(V: Number, Phi: Number, beta: Number, gamma: Number, magnitudes: Ma
     the tests settles it.
     """
     Phi = np.asarray(Phi, dtype=np.float64)
-    cut = np.sqrt(Phi * gamma / V)
-    k, energy = magnitudes.above(cut)
+    k, energy = magnitudes.above(cut(V, Phi, gamma))
     worth_it = V * energy > Phi * (beta + gamma * k)
     return np.where(worth_it, k, 0)

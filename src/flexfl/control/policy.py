@@ -7,8 +7,8 @@ remembers nothing but its virtual queue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -29,10 +29,15 @@ class ComputeRule(Protocol):
 
 
 class SendRule(Protocol):
-    """Decides k, how many of the largest components are sent in this iteration."""
+    """Decides k, how many of the largest components are sent in this iteration.
+
+    `cut` is the threshold on |b| that `decide` will ask `magnitudes` about, as far as it can be
+    told before b is known: an engine can measure against it while b is being made.
+    """
 
     @property
     def queue(self) -> VirtualQueue | None: ...
+    def cut(self, cost: Cost) -> FloatArray: ...
     def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray: ...
 
 
@@ -78,31 +83,45 @@ class OnlineSend:
     queue: VirtualQueue
     tradeoff: Number
 
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
-        V, queue = self.tradeoff, self.queue
-        # A cut of zero takes every non-zero component: that is what "no limit" means.
-        pressure = np.where(queue.unlimited, 0.0, queue.pressure)
+    @property
+    def _pressure(self) -> FloatArray:
+        """No pressure makes the cut zero, which every non-zero component is above."""
+        return np.where(self.queue.unlimited, 0.0, self.queue.pressure)
+
+    def cut(self, cost: Cost) -> FloatArray:
         if isinstance(cost, Affine):
-            return closed_form.num_sent(V, pressure, cost.per_message, cost.per_component, magnitudes)
-        return search.num_sent(V, pressure, cost, magnitudes)
+            return closed_form.cut(self.tradeoff, self._pressure, cost.per_component)
+        return np.zeros(())
+
+    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
+        V, Phi = self.tradeoff, self._pressure
+        if isinstance(cost, Affine):
+            return closed_form.num_sent(V, Phi, cost.per_message, cost.per_component, magnitudes)
+        return search.num_sent(V, Phi, cost, magnitudes)
+
+
+class Unqueued:
+    """What rules that keep no queue have in common; they ask about non-zero components only."""
+
+    queue: ClassVar[None] = None
+
+    def cut(self, cost: Cost) -> FloatArray:
+        return np.zeros(())
 
 
 @dataclass(frozen=True)
-class FixedCompute:
+class FixedCompute(Unqueued):
     """Computes with the same probability in every iteration; 1 is full participation."""
 
     prob: Number = 1.0
-    queue: None = field(default=None, init=False)
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
         return np.broadcast_to(np.asarray(self.prob, dtype=np.float64), moment.shape)
 
 
 @dataclass(frozen=True)
-class SendAll:
+class SendAll(Unqueued):
     """Sends every non-zero component in every iteration."""
-
-    queue: None = field(default=None, init=False)
 
     def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
         nonzero, _ = magnitudes.above(0.0)

@@ -24,11 +24,15 @@ from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients import ClientGradients, Loss
+from flexfl.sim.gradients import Loss, OnePass, choose
 from flexfl.sim.selection import Residuals
 from flexfl.streams import Streams
 from flexfl.wire import message_bytes
 
+_GRADIENT_BYTES = 64 * 2**20
+_ACTIVATION_BYTES = 32 * 2**20
+
+Lap = Callable[[str], None]
 Augment = Callable[[Tensor, IntArray, int, Streams, int], Tensor]
 
 
@@ -60,11 +64,19 @@ class Engine:
         self.server_residual = np.zeros(self.dim, dtype=self.params.dtype)
         self.client_residual = np.zeros((self.clients, self.dim), dtype=self.params.dtype)
         self.iteration = 0
-        example = self._minibatch(np.zeros(1, dtype=int), self._batches.peek(0, 0)[None])
-        self.gradients = ClientGradients(problem.model, problem.loss, example)
+        # Two clients of the same batch size, or one: enough to tell clients from a mixture.
+        first = self._batches.peek(0, 0)
+        second = self._batches.peek(self.clients - 1, 0)
+        samples = np.stack([first, second if len(second) == len(first) else first])
+        example = self._minibatch(np.array([0, self.clients - 1]), samples)
+        self.gradients = choose(problem.model, problem.loss, *example)
+        self._chunk = self._clients_at_once()
 
-    def step(self) -> dict[str, Any]:
-        """Run one iteration; returns the record that `results.columns` describes."""
+    def step(self, lap: Lap = lambda stage: None) -> dict[str, Any]:
+        """Run one iteration; returns the record that `results.columns` describes.
+
+        `lap` is told the name of each stage when it ends.
+        """
         t, N, D = self.iteration, self.clients, self.dim
         policy, costs = self._problem.policy, self._problem.costs
         record: dict[str, Any] = {"iteration": t}
@@ -77,25 +89,28 @@ class Engine:
         computed = client.computes(q, moment.uniform("bernoulli"))  # line 5
         record["compute_spent"] = np.broadcast_to(cost(computed.astype(float)), (N,))
         step = client.step_size(self._problem.learning_rate, q, computed)
-        record["batch_loss"] = self._compute(np.flatnonzero(computed), step)  # line 6
         record |= {"computed": computed, "compute_prob": q, "compute_objective": 1.0 / q}
+        lap("who computes")
 
         moment = self._streams.moment("uplink", t, D, (N,))
         cost = costs["uplink"].at(moment)
-        accumulated = Residuals(self.client_residual)
+        accumulated = Residuals(self.client_residual, policy.uplink.cut(cost))
+        record["batch_loss"] = self._accumulate(accumulated, np.flatnonzero(computed), step, lap)  # line 6
         k = policy.uplink.decide(cost, accumulated, moment)  # P3.2
         self._refuse_non_finite(accumulated.energy)
+        lap("what to send")
         record["uplink_queue"] = _pressure(policy.uplink, (N,))
         record["uplink_cost"] = _charge(policy.uplink, cost, k, (N,))
         received = np.zeros(D)
         record["uplink_objective"] = accumulated.send(k, self._problem.weights, received)  # lines 7, 8
         record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
         record["uplink_bytes"] = message_bytes(k, D, self.params.itemsize)
+        lap("sending")
 
         moment = self._streams.moment("downlink", t, D)
         cost = costs["downlink"].at(moment)
         self.server_residual += received  # line 10: r now holds a
-        aggregated = Residuals(self.server_residual)
+        aggregated = Residuals(self.server_residual, policy.downlink.cut(cost))
         k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
         record["downlink_cost"] = float(_charge(policy.downlink, cost, k, ()))
@@ -105,6 +120,7 @@ class Engine:
         record["downlink_bytes"] = int(message_bytes(k, D, self.params.itemsize))
         self.params += broadcast  # line 14
         self.iteration += 1
+        lap("server")
         return record
 
     def conserved(self) -> FloatArray:
@@ -139,18 +155,38 @@ class Engine:
         for knob, queue in self._problem.policy.queues.items():
             queue.length = state[f"queue.{knob}"].reshape(queue.length.shape).copy()
 
-    def _compute(self, clients: IntArray, step: FloatArray) -> float:
-        """Add −(η/q)·g to the residual of each of `clients`; returns their mean loss."""
+    def _accumulate(self, accumulated: Residuals, clients: IntArray, step: FloatArray, lap: Lap) -> float:
+        """b = e − (η/q)·g for each of `clients`; returns the mean of their losses."""
         if not len(clients):
             return float("nan")
+        model = self._problem.model
         total = 0.0
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self._streams.torch_seed("dropout", self.iteration))
             for group, samples in self._batches.draw(clients):
-                x, y = self._minibatch(group, samples)
-                losses = self.gradients.accumulate(self.client_residual, group, step[group], x, y)
-                total += float(losses.sum())
+                for begin in range(0, len(group), self._chunk):
+                    part = slice(begin, begin + self._chunk)
+                    x, y = self._minibatch(group[part], samples[part])
+                    lap("minibatches")
+                    grads, losses = self.gradients(x, y)
+                    lap("gradients")
+                    pieces = [
+                        (place.start, grads[name].reshape(len(losses), -1).contiguous().numpy())
+                        for name, place in zip(model.names, model.slices, strict=True)
+                    ]
+                    accumulated.add(group[part], step[group[part]], pieces)
+                    total += float(losses.sum())
+                    lap("residuals")
         return total / len(clients)
+
+    def _clients_at_once(self) -> int:
+        """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
+        itemsize = self.params.itemsize
+        most = _GRADIENT_BYTES // (itemsize * self.dim)
+        if isinstance(self.gradients, OnePass) and self.gradients.activation_numbers:
+            per_client = itemsize * self.gradients.activation_numbers // 2  # two clients were tried
+            most = min(most, _ACTIVATION_BYTES // per_client)
+        return max(1, most)
 
     def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tensor, Tensor]:
         data, chosen = self._problem.data, torch.from_numpy(samples)

@@ -19,32 +19,53 @@ _BLOCK = 4096
 
 
 @njit(parallel=True, cache=True, fastmath=_SUMS)
-def add_rows(residual: Array, rows: Array, start: int, step: Array, grads: Array) -> None:
-    """residual[rows[i], start:start+P] += step[i]·grads[i] for grads (M, P)."""
+def add_and_measure(
+    residual: Array,
+    rows: Array,
+    start: int,
+    step: Array,
+    grads: Array,
+    cut: Array,
+    count: Array,
+    above: Array,
+    total: Array,
+) -> None:
+    """residual[rows[i], start:start+P] += step[i]·grads[i], measured while it is at hand.
+
+    The sums of `measure` over these columns are added to count, above and total.
+    """
     for i in prange(len(rows)):
-        row, factor = rows[i], residual.dtype.type(step[i])
+        row, factor = rows[i], step[i]
+        limit = cut[row]
+        c, s, a = 0, 0.0, 0.0
         for j in range(grads.shape[1]):
-            residual[row, start + j] += factor * grads[i, j]
+            value = residual[row, start + j] + factor * grads[i, j]
+            residual[row, start + j] = value
+            size = abs(value)
+            square = np.float64(size) * np.float64(size)
+            a += square
+            c += size > limit
+            s += square if size > limit else 0.0
+        count[row] += c
+        above[row] += s
+        total[row] += a
 
 
 @njit(parallel=True, cache=True, fastmath=_SUMS)
-def measure(residual: Array, cut: Array) -> tuple[Array, Array, Array]:
-    """For each row: #{|b| > cut}, the sum of their squares, and the sum of all squares."""
-    rows, dim = residual.shape
-    count = np.zeros(rows, dtype=np.int64)
-    above = np.zeros(rows)
-    total = np.zeros(rows)
-    for n in prange(rows):
-        limit = cut[n]
+def measure(residual: Array, rows: Array, cut: Array, count: Array, above: Array, total: Array) -> None:
+    """For each of `rows`: #{|b| > cut}, the sum of their squares, and the sum of all squares."""
+    dim = residual.shape[1]
+    for i in prange(len(rows)):
+        row = rows[i]
+        limit = cut[row]
         c, s, a = 0, 0.0, 0.0
         for j in range(dim):
-            value = abs(residual[n, j])
-            square = np.float64(value) * np.float64(value)
+            size = abs(residual[row, j])
+            square = np.float64(size) * np.float64(size)
             a += square
-            c += value > limit
-            s += square if value > limit else 0.0
-        count[n], above[n], total[n] = c, s, a
-    return count, above, total
+            c += size > limit
+            s += square if size > limit else 0.0
+        count[row], above[row], total[row] = c, s, a
 
 
 @njit(parallel=True, cache=True)

@@ -1,4 +1,4 @@
-"""What rules may ask of the residuals, and the sending of what they decide."""
+"""The residuals of one iteration: what enters them, what rules may ask of them, what leaves them."""
 
 from __future__ import annotations
 
@@ -7,38 +7,59 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
 from flexfl.sim import kernels
 
 
 class Residuals:
     """`compress.Magnitudes` of vectors (N, D) or (D,) by fused passes, without copies and sorts.
 
-    One pass answers `above` and the sum of all squares; its answer is kept, so that a rule's
-    threshold is also the threshold by which is sent.
+    cut is the threshold that the rule is expected to ask about. Rows are measured against it as
+    gradients enter, so that a rule that keeps to it costs no pass of its own, and what is above it
+    is also what is sent.
     """
 
-    def __init__(self, vectors: NDArray[Any]) -> None:
+    def __init__(self, vectors: NDArray[Any], cut: Number = 0.0) -> None:
         self._rows = vectors.reshape(-1, vectors.shape[-1])
         self._shape = vectors.shape[:-1]
         self.dim = int(vectors.shape[-1])
-        self._cut: NDArray[Any] | None = None
+        self._start(self._exact(cut))
 
-    def _measure(self, cut: NDArray[Any]) -> NDArray[Any]:
-        """One pass, unless the last one had the same cut."""
-        if self._cut is None or not np.array_equal(cut, self._cut):
-            self._count, self._above, self._energy = kernels.measure(self._rows, cut)
-            self._cut = cut
-        return self._cut
+    def _start(self, cut: NDArray[Any]) -> None:
+        count = len(self._rows)
+        self._cut = cut
+        self._count = np.zeros(count, dtype=np.int64)
+        self._above, self._energy = np.zeros(count), np.zeros(count)
+        self._measured: BoolArray = np.zeros(count, dtype=np.bool_)
+
+    def _exact(self, cut: Number) -> NDArray[Any]:
+        """The largest number of the rows' own type that is not above the cut, so that |b| > cut is exact."""
+        wanted = np.broadcast_to(np.asarray(cut, dtype=np.float64), self._shape).reshape(-1)
+        rounded = wanted.astype(self._rows.dtype)
+        lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
+        return np.where(rounded > wanted, lower, rounded)
+
+    def add(self, rows: IntArray, step: FloatArray, pieces: list[tuple[int, NDArray[Any]]]) -> None:
+        """b[rows] += step·g; pieces are (first column, gradients (M, P)) and cover all D columns."""
+        factor = step.astype(self._rows.dtype)
+        for start, grads in pieces:
+            kernels.add_and_measure(
+                self._rows, rows, start, factor, grads, self._cut, self._count, self._above, self._energy
+            )
+        self._measured[rows] = True
+
+    def _measure(self) -> None:
+        """See to the rows that no gradient entered."""
+        if not self._measured.all():
+            rows = np.flatnonzero(~self._measured)
+            kernels.measure(self._rows, rows, self._cut, self._count, self._above, self._energy)
+            self._measured[:] = True
 
     def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
-        cut = np.broadcast_to(np.asarray(cut, dtype=np.float64), self._shape).reshape(-1)
-        rounded = cut.astype(self._rows.dtype)
-        # |b| > cut stays exact with the largest number of the rows' own type that is not above
-        # the cut; rounding up would drop components in between.
-        lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
-        rounded = np.where(rounded > cut, lower, rounded)
-        self._measure(rounded)
+        exact = self._exact(cut)
+        if not np.array_equal(exact, self._cut):
+            self._start(exact)
+        self._measure()
         return self._count.reshape(self._shape), self._above.reshape(self._shape)
 
     def energies(self) -> FloatArray:
@@ -49,16 +70,16 @@ class Residuals:
     @property
     def energy(self) -> FloatArray:
         """‖b‖²; NaN or infinite where a component is."""
-        self._last_cut()
-        return np.asarray(self._energy.reshape(self._shape))
+        self._measure()
+        return self._energy.reshape(self._shape)
 
     def send(self, num_sent: IntArray, weights: Number, total: NDArray[np.float64]) -> FloatArray:
-        """Move the k largest out of each row, add them weighted to `total`; returns what stays, ‖b − v‖²."""
+        """Move the k largest out of each row, add them weighted to `total`; returns ‖b − v‖²."""
+        self._measure()
         k = np.broadcast_to(np.asarray(num_sent), self._shape).reshape(-1)
-        cut = self._last_cut().copy()
-        kept = self._energy.copy()
-        senders = np.flatnonzero(k > 0)
+        cut, kept = self._cut.copy(), self._energy.copy()
         last = np.full(len(k), -1, dtype=np.int64)
+        senders = np.flatnonzero(k > 0)
         by_threshold = self._count[senders] == k[senders]
         kept[senders[by_threshold]] -= self._above[senders[by_threshold]]
         if len(select := senders[~by_threshold]):
@@ -66,11 +87,5 @@ class Residuals:
         each = np.broadcast_to(np.asarray(weights, dtype=np.float64), self._shape).reshape(-1)
         kernels.move(self._rows, senders, cut[senders], last[senders], each[senders], total)
         if len(select):
-            kept[select] = kernels.measure(self._rows[select], cut[select])[2]
+            kernels.measure(self._rows, select, cut, self._count, self._above, kept)
         return np.asarray(np.maximum(kept, 0.0).reshape(self._shape))
-
-    def _last_cut(self) -> NDArray[Any]:
-        """The cut of the last pass; a first pass is made if there was none."""
-        if self._cut is None:
-            return self._measure(np.zeros(len(self._rows), dtype=self._rows.dtype))
-        return self._cut

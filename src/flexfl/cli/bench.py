@@ -1,0 +1,64 @@
+"""flexfl bench: how fast the engine is on this machine, as ratios."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class ShapeName(StrEnum):
+    fashion = "fashion"
+    cifar = "cifar"
+    all = "all"
+
+
+def bench(
+    shape: Annotated[
+        ShapeName, typer.Option("--shape", help="Dataset and network to imitate.")
+    ] = ShapeName.all,
+    clients: Annotated[int, typer.Option("--clients", min=10, help="Number of clients N.")] = 100,
+    scale: Annotated[
+        str, typer.Option("--scale", metavar="N,N,…", help="Also measure these numbers of clients (fashion).")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures there, too.")
+    ] = None,
+) -> None:
+    """Measure the engine against the limit (plain torch) and the oracle, in one process."""
+    from rich.console import Console
+
+    from flexfl.sim import bench as measured
+
+    console = Console(highlight=False)
+    results: dict[str, Any] = {}
+    for name in measured.SHAPES if shape is ShapeName.all else [shape.value]:
+        with console.status(f"measuring {name}"):
+            results[name] = measured.bench(name, clients=clients)
+        _show(console, results[name])
+    if scale:
+        with console.status("measuring how it scales"):
+            results["scaling"] = measured.scaling("fashion", [int(size) for size in scale.split(",")])
+        for row in results["scaling"]:
+            console.print(
+                f"  N = {row['clients']:>6}  {row['ms']:9.2f} ms  "
+                f"{row['ms_per_client'] * 1e3:7.2f} µs a client  {row['rss_per_client_parameter']:.2f} bytes a client and parameter"
+            )
+    if file is not None:
+        file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+
+
+def _show(console: Any, found: dict[str, Any]) -> None:
+    console.print(
+        f"[bold]{found['shape']}[/bold]  N = {found['clients']}, D = {found['parameters']}, "
+        f"{found['threads']} threads, gradients by {found['gradients']}"
+    )
+    console.print(f"  an iteration   {found['ms']:9.2f} ms")
+    console.print(f"  the limit      {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}")
+    console.print(f"  the oracle     {found['oracle_ms']:9.2f} ms   {found['ratio_oracle']:.0f} times slower")
+    stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in found["stages_ms"].items())
+    console.print(f"  stages (ms)    {stages}", soft_wrap=True)
+    console.print(f"  memory         {found['rss_per_client_parameter']:.2f} bytes a client and parameter")

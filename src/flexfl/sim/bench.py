@@ -1,0 +1,216 @@
+"""How fast the engine is, as ratios within one process: against the limit and against the oracle.
+
+The limit is what any implementation must do: one plain forward and backward pass over the samples
+of everyone who computes, in the memory format and chunk that suit this machine best, and one fused
+read pass over the N × D residuals.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from flexfl.algorithm import reference
+from flexfl.data.augment import crop_flip
+from flexfl.data.federated import Federated
+from flexfl.data.minibatches import Minibatches
+from flexfl.models.flat import FlatModel
+from flexfl.models.networks import cnn, mlp
+from flexfl.sim import kernels
+from flexfl.sim.engine import Engine, Problem
+from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.load import load_spec
+from flexfl.streams import Streams
+
+WARM_UP = 200
+"""The steady state of the paper's setting: queues and residuals have found their size by then."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A dataset and network of the paper, by their sizes."""
+
+    spec: str
+    sample: tuple[int, ...]
+    network: Callable[[], nn.Module]
+    chunks: Sequence[int]
+
+
+SHAPES = {
+    "fashion": Shape("fashion", (28, 28), mlp, (128, 256, 512, 928)),
+    "cifar": Shape("cifar10", (3, 32, 32), cnn, (32, 64, 128, 256)),
+}
+
+_CLASSES, _POOL, _PER_CLIENT = 10, 6000, 160
+
+
+def bench(shape: str, *, clients: int = 100, iterations: int = 50, oracle: bool = True) -> dict[str, Any]:
+    """Measure one shape; times are medians in milliseconds."""
+    before = _resident()
+    problem = _problem(SHAPES[shape], clients)
+    engine = Engine(problem)
+    for _ in range(WARM_UP):
+        engine.step()
+    laps: dict[str, list[float]] = {}
+    times, computing = [], []
+    for _ in range(iterations):
+        marks: list[tuple[str, float]] = []
+        start = time.perf_counter()
+        record = engine.step(lambda stage, marks=marks: marks.append((stage, time.perf_counter())))  # type: ignore[misc]
+        times.append(time.perf_counter() - start)
+        computing.append(int(record["computed"].sum()))
+        spent: dict[str, float] = {}
+        for (stage, end), (_, begin) in zip(marks, [("", start), *marks], strict=False):
+            spent[stage] = spent.get(stage, 0.0) + end - begin
+        for stage, seconds in spent.items():
+            laps.setdefault(stage, []).append(seconds)
+    resident = _resident() - before
+    samples = round(float(np.mean(computing))) * problem.batch_size
+    limit = _plain_pass(SHAPES[shape], samples) + _read_pass(engine.client_residual)
+    result = {
+        "shape": shape,
+        "clients": clients,
+        "parameters": engine.dim,
+        "threads": torch.get_num_threads(),
+        "gradients": engine.gradients.name,
+        "computing": float(np.mean(computing)),
+        "ms": 1e3 * median(times),
+        "limit_ms": 1e3 * limit,
+        "ratio_limit": median(times) / limit,
+        "stages_ms": {stage: 1e3 * median(seconds) for stage, seconds in laps.items()},
+        "rss_per_client_parameter": resident / (clients * engine.dim),
+    }
+    if oracle:
+        seconds = _oracle(problem)
+        result |= {"oracle_ms": 1e3 * seconds, "ratio_oracle": seconds / median(times)}
+    return result
+
+
+def scaling(shape: str, sizes: Sequence[int], *, iterations: int = 20) -> list[dict[str, Any]]:
+    """Milliseconds by client as the number of clients grows."""
+    rows = []
+    for clients in sizes:
+        gc.collect()
+        found = bench(shape, clients=clients, iterations=iterations, oracle=False)
+        rows.append(
+            {
+                "clients": clients,
+                "ms": found["ms"],
+                "ms_per_client": found["ms"] / clients,
+                "rss_per_client_parameter": found["rss_per_client_parameter"],
+            }
+        )
+    return rows
+
+
+def _problem(shape: Shape, clients: int) -> Problem:
+    """The paper's setting on random images; clients draw from a pool, so that memory is theirs alone."""
+    spec = load_spec(shape.spec, [f"data.clients={clients}"])
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(_CLASSES), _POOL // _CLASSES)
+    features = torch.from_numpy(rng.standard_normal((_POOL, *shape.sample), dtype=np.float32))
+    classes = np.arange(clients) * _CLASSES // clients
+    each = _POOL // _CLASSES
+    parts = tuple(c * each + rng.choice(each, _PER_CLIENT, replace=False) for c in classes)
+    costs = build_costs(spec)
+    data = Federated(features, torch.from_numpy(labels), None, None, parts)
+    return Problem(
+        model=FlatModel(shape.network(), torch.float32),
+        loss=cross_entropy,
+        data=data,
+        policy=build_policy(spec, costs),
+        costs=costs,
+        weights=data.weights("equal"),
+        learning_rate=spec.train.learning_rate,
+        batch_size=spec.train.batch_size,
+        seed=spec.train.seed,
+        augment=crop_flip if spec.data.augment == "crop-flip" else None,
+    )
+
+
+def _plain_pass(shape: Shape, samples: int) -> float:
+    """One forward and backward pass of plain torch over so many samples, at its best."""
+    x, y = torch.randn(samples, *shape.sample), torch.randint(_CLASSES, (samples,))
+    best = float("inf")
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        if memory_format is torch.channels_last and x.ndim != 4:
+            continue
+        network = shape.network()
+        network.to(memory_format=memory_format)  # type: ignore[call-overload]
+        inputs = x.to(memory_format=memory_format)
+        for chunk in dict.fromkeys(min(chunk, samples) for chunk in shape.chunks):
+            best = min(best, _median(lambda n=network, i=inputs, c=chunk: _pass(n, i, y, c)))  # type: ignore[misc]
+    return best
+
+
+def _pass(network: nn.Module, x: Tensor, y: Tensor, chunk: int) -> None:
+    network.zero_grad(set_to_none=True)
+    for inputs, labels in zip(torch.split(x, chunk), torch.split(y, chunk), strict=True):
+        loss = cross_entropy(network(inputs), labels, reduction="sum") / len(x)
+        torch.autograd.backward([loss])
+
+
+def _read_pass(residual: np.ndarray[Any, Any]) -> float:
+    """One fused pass that reads the residuals and writes nothing."""
+    rows, cut = np.arange(len(residual)), np.full(len(residual), 1e-3, residual.dtype)
+    count, above, total = np.zeros(len(rows), np.int64), np.zeros(len(rows)), np.zeros(len(rows))
+    return _median(lambda: kernels.measure(residual, rows, cut, count, above, total))
+
+
+def _oracle(problem: Problem, iterations: int = 3) -> float:
+    """Seconds of an iteration of the reference loop, in float32."""
+    model, data, streams = problem.model, problem.data, Streams(problem.seed)
+    batches = Minibatches(data.parts, problem.batch_size, streams)
+
+    def gradient(client: int, params: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:
+        model.params.copy_(torch.from_numpy(params))
+        samples = torch.from_numpy(batches.peek(client, used))
+        model.module.zero_grad()
+        loss = cross_entropy(model.module(data.train_x[samples]), data.train_y[samples])
+        torch.autograd.backward([loss])
+        return np.concatenate([p.grad.reshape(-1).numpy() for p in model.module.parameters()])  # type: ignore[union-attr]
+
+    steps = reference(
+        model.params.numpy().copy(),
+        gradient,
+        clients=data.clients,
+        policy=problem.policy,
+        costs=dict(problem.costs),
+        streams=streams,
+        learning_rate=problem.learning_rate,
+        iterations=iterations,
+        dtype=np.float32,
+    )
+    times = []
+    for _ in range(iterations):
+        start = time.perf_counter()
+        list(islice(steps, 1))
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def _median(work: Callable[[], Any], repeats: int = 15, warm_up: int = 3) -> float:
+    times = []
+    for _ in range(warm_up + repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return median(times[warm_up:])
+
+
+def _resident() -> int:
+    """Bytes of memory that this process occupies."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    return pages * resource.getpagesize() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

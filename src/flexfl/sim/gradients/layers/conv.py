@@ -1,0 +1,39 @@
+"""Conv1d and Conv2d."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+Conv = nn.Conv1d | nn.Conv2d
+
+
+def conv_supported(module: Conv) -> bool:
+    """Zero padding given as numbers; the other modes pad before they convolve."""
+    return module.padding_mode == "zeros" and not isinstance(module.padding, str)
+
+
+def conv(module: Conv, x: Tensor, g: Tensor, clients: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The library's own weight gradient, over one client's samples at a time."""
+    weights, biases = [], []
+    for x_n, g_n in zip(x.chunk(clients), g.chunk(clients), strict=True):
+        _, weight, bias = torch.ops.aten.convolution_backward(
+            g_n,
+            x_n,
+            module.weight,
+            None if module.bias is None else [module.out_channels],
+            module.stride,
+            module.padding,
+            module.dilation,
+            False,
+            [0] * len(module.stride),
+            module.groups,
+            [False, True, module.bias is not None],
+        )
+        weights.append(weight)
+        biases.append(bias)
+    yield module.weight, torch.stack(weights)
+    if module.bias is not None:
+        yield module.bias, torch.stack(biases)
