@@ -49,7 +49,7 @@ class Streams:
     def generator(self, purpose: str, *counters: int) -> np.random.Generator:
         """The stream of that name, from its beginning."""
         counter = [0, *counters] + [0] * (3 - len(counters))
-        key = [self.seed, _purpose_key(purpose)]
+        key = np.array([self.seed, _purpose_key(purpose)], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def uniform(self, purpose: str, iteration: int, shape: tuple[int, ...] = ()) -> FloatArray:

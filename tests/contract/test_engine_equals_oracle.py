@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flexfl.spec.costs import COMPUTE_COSTS, MESSAGE_COSTS
-from flexfl.spec.schema import POLICIES as POLICY_NAMES
+from flexfl.spec.sections import POLICIES as POLICY_NAMES
 from small import BUDGETS, COSTS, POLICIES, small_engine, small_reference, small_spec
 
 ITERATIONS = 30

@@ -31,6 +31,9 @@ class Watched:
     def __init__(self, rule):
         self.rule, self.queue, self.largest = rule, rule.queue, 0.0
 
+    def cut(self, cost):
+        return self.rule.cut(cost)
+
     def decide(self, cost, magnitudes, moment):
         self.largest = max(self.largest, float(np.max(magnitudes.above(0.0)[1])))
         return self.rule.decide(cost, magnitudes, moment)

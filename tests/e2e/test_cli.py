@@ -291,7 +291,7 @@ def test_fewer_iterations_than_done_are_refused_and_change_nothing(
     before = contents(run)
     arguments = ["run", "quickstart", *SMALL, *iterations(3), "--set", "record.clients=true"]
     message = refused(flexfl(*arguments, "--quiet", "--out", "runs/shorter", "--resume", cwd=here))
-    assert "train.iterations must be at least the 6 done, got 3" in message
+    assert "train.iterations must be at least the 6 that runs/shorter has done, got 3" in message
     assert contents(run) == before
 
 

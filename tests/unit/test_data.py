@@ -23,7 +23,9 @@ from flexfl.data.idx import read_idx
 from flexfl.data.minibatches import Minibatches
 from flexfl.data.partition import PARTITIONS
 from flexfl.errors import FlexFLError, InputError
-from flexfl.spec.schema import DataSpec
+from flexfl.models.build import NETWORKS
+from flexfl.spec import parse, sections
+from flexfl.spec.sections import DataSpec
 from flexfl.streams import Streams
 
 
@@ -350,10 +352,26 @@ def test_fashion_mini() -> None:
     assert_array_equal([int(data.train_y[part[0]]) for part in data.parts], np.arange(100) // 10)
 
 
-def test_an_unknown_dataset() -> None:
+def test_unknown_names_are_listed_together() -> None:
     with pytest.raises(InputError) as caught:
-        load_pairs(DataSpec(name="fashion-mnits"))
-    assert fault_of(caught).remedy == "did you mean fashion-mnist?"
+        parse({"data": {"name": "fashion-mnits", "partition": "one-clas"}, "model": {"name": "mpl"}})
+    assert [(fault.field, fault.remedy) for fault in caught.value.faults] == [
+        ("data.name", "did you mean fashion-mnist?"),
+        ("data.partition", "did you mean one-class?"),
+        ("model.name", "did you mean mlp?"),
+    ]
+
+
+def test_the_names_that_a_spec_takes_are_those_there_are() -> None:
+    assert set(sections.PARTITIONS) == set(PARTITIONS)
+    assert set(sections.NETWORKS) == set(NETWORKS)
+    for name in sections.DATASETS:  # each has a loader: none falls through to another's error
+        spec = DataSpec(name=name, path="/nowhere/at/all")
+        if name == "fashion-mini":
+            load_pairs(spec)
+        else:
+            with pytest.raises(FlexFLError, match="nowhere"):
+                load_pairs(spec)
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from flexfl.errors import InputError
 from flexfl.models.build import NETWORKS, build_model, check_model
 from flexfl.models.flat import FlatModel
-from flexfl.spec.schema import ModelSpec
+from flexfl.spec.sections import ModelSpec
 from flexfl.streams import Streams
 
 
@@ -296,7 +296,6 @@ def test_a_model_by_import_path(own_module: str) -> None:
         ("mlp", {"hiden": 3}, "model.options", "hiden"),
         ("mlp", {"hidden": "three"}, "model.options", "three"),
         ("mlp", {"hidden": -1}, "model.options", "-1"),
-        ("mpl", {}, "model.name", "did you mean mlp?"),
         ("given:mine.Net", {}, "model.name", "flexfl.simulate"),
     ],
 )

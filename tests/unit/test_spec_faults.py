@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from flexfl.errors import Fault, InputError
 from flexfl.spec import load_spec, parse
-from flexfl.spec.schema import POLICIES, Spec
+from flexfl.spec.schema import Spec
+from flexfl.spec.sections import POLICIES
 
 NAN, INF = math.nan, math.inf
 

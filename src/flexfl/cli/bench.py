@@ -43,9 +43,10 @@ def bench(
         with console.status("measuring how it scales"):
             results["scaling"] = measured.scaling("fashion", [int(size) for size in scale.split(",")])
         for row in results["scaling"]:
+            by_client, memory = row["ms_per_client"] * 1e3, row["rss_per_client_parameter"]
             console.print(
-                f"  N = {row['clients']:>6}  {row['ms']:9.2f} ms  "
-                f"{row['ms_per_client'] * 1e3:7.2f} µs a client  {row['rss_per_client_parameter']:.2f} bytes a client and parameter"
+                f"  N = {row['clients']:>6}  {row['ms']:9.2f} ms  {by_client:7.2f} µs a client"
+                f"  {memory:.2f} bytes a client and parameter"
             )
     if file is not None:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

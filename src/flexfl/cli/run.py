@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,8 +52,9 @@ def run(
         with ProgressLine(console, resolved.train.iterations) as line:
             result: Result = simulate(resolved, out=directory, resume=resume, on_progress=line.update)
     except RunInterruptedError as stopped:
-        again = " ".join(["flexfl run", spec, *(f"--set {entry}" for entry in set_ or [])])
-        typer.echo(f"flexfl: {stopped}; go on with: {again} --out {directory} --resume", err=True)
+        settings = [word for entry in set_ or [] for word in ("--set", entry)]
+        again = shlex.join(["flexfl", "run", spec, *settings, "--out", str(directory), "--resume"])
+        typer.echo(f"flexfl: {stopped}; go on with: {again}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(result.summary))

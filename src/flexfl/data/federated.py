@@ -40,6 +40,8 @@ class Federated:
             rule = f"must be one of {', '.join(PARTITIONS)}"
             raise InputError([Fault("data.partition", rule, partition, nearest(partition, PARTITIONS))])
         train_x, train_y = _tensors(train, "train")
+        if clients < 1:
+            raise InputError([Fault("data.clients", "must be at least one", clients, "give the number N")])
         if clients > len(train_x):
             rule = f"must be at most the number of training samples, {len(train_x)}"
             raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
@@ -53,6 +55,14 @@ class Federated:
         if not clients:
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
         pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
+        like = tuple(pairs[0][0].shape[1:])
+        rule, remedy = f"must have features of shape {like}, as client 0 has", "reshape them"
+        if faults := [
+            Fault(f"data of client {n}", rule, tuple(x.shape[1:]), remedy)
+            for n, (x, _) in enumerate(pairs)
+            if tuple(x.shape[1:]) != like
+        ]:
+            raise InputError(faults, "the data")
         ends = np.cumsum([len(x) for x, _ in pairs])
         parts = tuple(np.arange(end - len(x), end) for (x, _), end in zip(pairs, ends, strict=True))
         return cls._checked(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), test, parts)
@@ -71,9 +81,14 @@ class Federated:
                 for n, part in enumerate(parts)
                 if not finite[part].all()
             ]
+        test_x, test_y = (None, None) if test is None else _tensors(test, "test")
+        if test_x is not None and test_x.shape[1:] != x.shape[1:]:
+            rule = f"must have features of shape {tuple(x.shape[1:])}, as in training"
+            faults.append(Fault("data (test)", rule, tuple(test_x.shape[1:]), "reshape them"))
+        if y.ndim == 1 and not y.is_floating_point() and int(y.min()) < 0:
+            faults.append(Fault("data (labels)", "must be classes from 0 on", int(y.min()), "renumber them"))
         if faults:
             raise InputError(faults, "the data")
-        test_x, test_y = (None, None) if test is None else _tensors(test, "test")
         return cls(x, y, test_x, test_y, parts)
 
     @property
@@ -107,6 +122,7 @@ class Federated:
             if tensor is not None:
                 digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
                 digest.update(tensor.contiguous().numpy().data)
+        digest.update(self.sizes.tobytes())
         for part in self.parts:
             digest.update(np.ascontiguousarray(part).data)
         return digest.hexdigest()
@@ -117,4 +133,5 @@ def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
     if len(features) != len(labels) or not len(features):
         rule = "must have as many labels as samples, and at least one"
         raise InputError([Fault(f"data ({what})", rule, (len(features), len(labels)), "check the arrays")])
-    return features, labels
+    # Class labels of any width: the losses of torch want int64.
+    return features, labels if labels.is_floating_point() else labels.long()

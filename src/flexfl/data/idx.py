@@ -25,8 +25,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         raise FlexFLError(f"{path} is not an IDX file of unsigned bytes; fetch the file anew")
     axes = raw[3]
     start = 4 + 4 * axes
+    if len(raw) < start:
+        raise FlexFLError(f"{path} ends within its header; fetch the file anew")
     shape = np.frombuffer(raw[4:start], dtype=">u4").astype(int).tolist()
-    if len(shape) != axes or math.prod(shape) != len(raw) - start:
+    if math.prod(shape) != len(raw) - start:
         raise FlexFLError(
             f"{path} announces shape {shape} but holds {len(raw) - start} bytes; fetch the file anew"
         )

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from flexfl.errors import Fault, InputError
 from flexfl.models.networks import cnn, mlp
 from flexfl.spec.costs import GIVEN
-from flexfl.spec.names import import_object, is_import_path, nearest
-from flexfl.spec.schema import ModelSpec
+from flexfl.spec.names import import_object, is_import_path
+from flexfl.spec.sections import ModelSpec
 from flexfl.streams import Streams
 
 NETWORKS = {"mlp": mlp, "cnn": cnn}
@@ -19,19 +19,16 @@ def build_model(spec: ModelSpec, streams: Streams) -> nn.Module:
     """The network that `spec` names; "module:function" calls the user's own with its options."""
     if is_import_path(spec.name):
         make = import_object(spec.name, "model.name")
-    elif spec.name in NETWORKS:
-        make = NETWORKS[spec.name]
     elif spec.name.startswith(GIVEN):
         rule = "was a Python object when this spec ran"
         raise InputError([Fault("model.name", rule, spec.name, "hand it to flexfl.simulate again")])
     else:
-        rule = f"must be one of {', '.join(NETWORKS)} or module:function"
-        raise InputError([Fault("model.name", rule, spec.name, nearest(spec.name, NETWORKS))])
+        make = NETWORKS[spec.name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.torch_seed("init", 0))
         try:
             module = make(**spec.options)
-        except TypeError as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             fault = Fault("model.options", f"must fit {spec.name} ({error})", spec.options, "adjust them")
             raise InputError([fault]) from error
     if not isinstance(module, nn.Module):
@@ -54,12 +51,15 @@ def check_model(module: nn.Module, sample: Tensor, classes: int | None) -> list[
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             output = module(sample)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         remedy = "adjust the model, or reshape the data"
         return [
             Fault("model", f"must accept samples of the data ({reason})", tuple(sample.shape[1:]), remedy)
         ]
+    if not isinstance(output, Tensor):
+        rule = "must give one tensor of outputs"
+        return [Fault("model", rule, type(output).__name__, "wrap it in a module that returns the tensor")]
     if classes is not None and (output.ndim != 2 or output.shape[1] < classes):
         rule = f"must give one output for each of the {classes} classes"
         remedy = f"end with nn.Linear(…, {classes})"

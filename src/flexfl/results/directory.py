@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flexfl.errors import RunDirectoryError
 from flexfl.results.checkpoint import Arrays, read_checkpoint, write_checkpoint
-from flexfl.results.run import METRICS_FILE, SPEC_FILE, SUMMARY_FILE, Run, summarise
+from flexfl.results.run import METRICS_FILE, SPEC_FILE, SUMMARY_FILE, Run, read_spec, summarise
 from flexfl.results.store import MetricStore
 
 _MAY_CHANGE = {"train.iterations", "engine.checkpoint_every"}
@@ -54,6 +54,7 @@ class RunDirectory:
                         entry.unlink()
             self.store = MetricStore(path / METRICS_FILE, create=not exists)
             self._check_identity(identity, fresh=not exists)
+            self._check_length(tomllib.loads(spec_toml)["train"]["iterations"])
         except BaseException:
             os.close(self._lock)
             raise
@@ -94,6 +95,16 @@ class RunDirectory:
         _write_text(self.path / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
         return summary
 
+    def _check_length(self, iterations: int) -> None:
+        """A run cannot become shorter than it is."""
+        found = self.store.checkpoint()
+        if found is not None and found[0] > iterations:
+            self.store.close()
+            raise RunDirectoryError(
+                f"train.iterations must be at least the {found[0]} that {self.path} has done, "
+                f"got {iterations}; ask for more, or choose another --out"
+            )
+
     def _check_identity(self, identity: Mapping[str, str], *, fresh: bool) -> None:
         for key, value in identity.items():
             if fresh:
@@ -128,7 +139,7 @@ def _lock(path: Path) -> int:
 
 
 def _refuse_other_spec(path: Path, spec_toml: str) -> None:
-    stored = _flat(tomllib.loads((path / SPEC_FILE).read_text(encoding="utf-8")))
+    stored = _flat(read_spec(path))
     asked = _flat(tomllib.loads(spec_toml))
     differ = [
         f"  {key} is {stored.get(key, 'not set')!r} there, got {asked.get(key, 'not set')!r}"

@@ -25,7 +25,10 @@ def export_run(directory: Path, out: Path, kind: str) -> list[Path]:
     if len(run.clients["iteration"]):
         tables["clients"] = _long(run.clients)
     write = _WRITERS[kind]
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FlexFLError(f"--out must be a folder, got {out} ({error.strerror}); choose another") from error
     paths = [out / f"{name}.{kind}" for name in tables]
     for path, table in zip(paths, tables.values(), strict=True):
         write(path, {name: _whole(column) for name, column in table.items()})

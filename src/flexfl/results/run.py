@@ -49,7 +49,7 @@ class Run:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The resolved spec, as plain data."""
-        return tomllib.loads((self.directory / SPEC_FILE).read_text(encoding="utf-8"))
+        return read_spec(self.directory)
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
@@ -69,6 +69,15 @@ class Run:
     def budget(self, knob: str) -> float | None:
         """The budget of `knob`, averaged over clients; None without a limit for all of them."""
         return mean_budget(self.spec.get("budget", {}).get(knob), clients=self.spec["data"]["clients"])
+
+
+def read_spec(directory: Path) -> dict[str, Any]:
+    """The stored spec of a run."""
+    path = directory / SPEC_FILE
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunDirectoryError(f"{path} cannot be read ({error}); restore it, or run anew") from error
 
 
 def mean_budget(given: Any, *, clients: int) -> float | None:
@@ -123,4 +132,4 @@ def _mean(column: FloatArray) -> float | None:
 
 
 def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return float(value) if np.isfinite(value) else None

@@ -176,10 +176,6 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
         if (state := directory.last_state()) is not None:
             _restore(engine, state, out)
             progress.resume(Run(out), engine.iteration, float(state["seconds"][0]))
-        if engine.iteration > spec.train.iterations:
-            done = engine.iteration
-            fault = Fault("train.iterations", f"must be at least the {done} done", spec.train.iterations)
-            raise InputError([fault], "the settings")
 
         def save() -> None:
             seconds = {"seconds": np.array([progress.seconds])}

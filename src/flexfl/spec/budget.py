@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from flexfl.errors import Fault
 from flexfl.spec import checks
 
 _RULE, _REMEDY = "must be > 0", "leave it out for no limit"
+_MOST_CLIENTS = 10_000_000
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
@@ -47,7 +49,7 @@ def _group(group: Mapping[str, Any]) -> dict[str, Any]:
     clients = group["clients"]
     if isinstance(clients, str):
         matched = _RANGE.fullmatch(clients.strip())
-        if not matched:
+        if not matched or not 0 <= int(matched[2]) - int(matched[1]) < _MOST_CLIENTS:
             raise checks.fault("must name clients as a list or a range", clients, 'for example "0-9"')
         clients = list(range(int(matched[1]), int(matched[2]) + 1))
     if not isinstance(clients, list) or not clients or not all(type(n) is int and n >= 0 for n in clients):
@@ -87,16 +89,13 @@ class BudgetSpec(BaseModel):
         """Groups that do not fit the clients."""
         found = []
         for knob, value in self:
-            if not isinstance(value, dict):
-                continue
-            if knob == "downlink":
-                found.append(Fault("budget.downlink", "must be one number: there is one server", value))
+            if not isinstance(value, dict) or knob == "downlink":
                 continue
             named = [client for group in value["shared"] for client in group["clients"]]
             if max(named) >= clients:
                 rule = f"may name clients from 0 to {clients - 1}"
                 found.append(Fault(f"budget.{knob}", rule, max(named), "adjust the group or data.clients"))
-            if twice := {client for client in named if named.count(client) > 1}:
+            if twice := [client for client, times in Counter(named).items() if times > 1]:
                 rule = "may name a client in one group only"
                 found.append(Fault(f"budget.{knob}", rule, min(twice), "remove it from the other"))
         return found

@@ -15,7 +15,8 @@ from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError
 from flexfl.spec.costs import COMPUTE_COSTS, GIVEN, MESSAGE_COSTS
 from flexfl.spec.names import import_object, is_import_path
-from flexfl.spec.schema import ControlSpec, Spec
+from flexfl.spec.schema import Spec
+from flexfl.spec.sections import ControlSpec
 
 _DEFAULTS = ControlSpec()
 
@@ -36,7 +37,15 @@ def build_costs(spec: Spec, given: Mapping[str, CostModel] | None = None) -> dic
             raise InputError([Fault(f"costs.{knob}", rule, kind, "hand it to flexfl.simulate again")])
         else:
             make = kinds[kind]
-        models[knob] = make(**parameters)
+        try:
+            model = make(**parameters)
+        except TypeError as error:
+            rule = f"must have parameters that fit {kind} ({error})"
+            raise InputError([Fault(f"costs.{knob}", rule, parameters, "adjust them")]) from error
+        if not isinstance(model, CostModel):
+            remedy = "give it a method at(moment), see flexfl.costs.CostModel"
+            raise InputError([Fault(f"costs.{knob}.kind", "must make a cost model", kind, remedy)])
+        models[knob] = model
     return models
 
 

@@ -21,9 +21,13 @@ def is_number(value: Any) -> bool:
 
 def check_number(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float:
     """One number; NaN never holds."""
-    if not is_number(value) or math.isnan(value) or not holds(value):
+    try:
+        number = float(value) if is_number(value) else math.nan
+    except OverflowError:
+        number = math.inf
+    if math.isnan(number) or not holds(number):
         raise fault(rule, value, remedy)
-    return float(value)
+    return number
 
 
 def check_numbers(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float | list[float]:
@@ -79,12 +83,14 @@ Ratio = Annotated[
 ]
 
 
-def check_whole(value: Any, least: int, remedy: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise fault(f"must be a whole number ≥ {least}", value, remedy)
-    return value
+def whole(least: int, remedy: str, *, most: int = 2**53) -> BeforeValidator:
+    """An int from `least` to `most`."""
 
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise fault(f"must be a whole number ≥ {least}", value, remedy)
+        if value > most:
+            raise fault(f"must be a whole number ≤ {most}", value, remedy)
+        return value
 
-def whole(least: int, remedy: str) -> BeforeValidator:
-    """An int of at least `least`."""
-    return BeforeValidator(lambda value: check_whole(value, least, remedy))
+    return BeforeValidator(check)

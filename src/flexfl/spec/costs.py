@@ -48,7 +48,7 @@ def _resolve(knob: str, value: Any) -> dict[str, Any]:
     kind = value.get("kind", default["kind"])
     if is_import_path(kind) or str(kind).startswith(GIVEN):
         return dict(value)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         rule = f"must have a kind among {', '.join(kinds)} or module:name"
         raise checks.fault(rule, kind, nearest(kind, kinds))
     parameters = {field.name: field.default for field in fields(kinds[kind])}
@@ -62,8 +62,13 @@ def _resolve(knob: str, value: Any) -> dict[str, Any]:
         holds, least = (_above_zero, "> 0") if name in _POSITIVE else (_from_zero, "≥ 0")
         rule = f"needs {name} {least} and finite"
         resolved[name] = checks.check_numbers(value.get(name, fallback), rule, holds, "correct it")
-    if "low" in resolved and np.any(np.less(resolved["high"], resolved["low"])):
-        raise checks.fault("needs low ≤ high", dict(value), "swap them")
+    if "low" in resolved:
+        low, high = np.atleast_1d(resolved["low"]), np.atleast_1d(resolved["high"])
+        if len(low) != len(high) and 1 not in (len(low), len(high)):
+            rule = "needs low and high for the same clients"
+            raise checks.fault(rule, (len(low), len(high)), "give one number for each client in both")
+        if np.any(high < low):
+            raise checks.fault("needs low ≤ high", dict(value), "swap them")
     return resolved
 
 
