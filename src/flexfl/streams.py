@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from flexfl.arrays import FloatArray
+from flexfl.arrays import FloatArray, IntArray
 
 _TINY = 2.0**-54
 
@@ -40,17 +41,32 @@ class Moment:
     uniform: Callable[[str], FloatArray]
 
 
+class _Reused:
+    """One Philox generator of a purpose, set to any counter: five times cheaper than a new one."""
+
+    def __init__(self, key: IntArray) -> None:
+        self._bits = np.random.Philox(key=key)
+        self._state: Any = self._bits.state  # buffer empty, as in a new generator
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, counters: tuple[int, ...]) -> np.random.Generator:
+        self._state["state"]["counter"][:] = [0, *counters] + [0] * (3 - len(counters))
+        self._bits.state = self._state
+        return self._generator
+
+
 @dataclass(frozen=True)
 class Streams:
     """All the random numbers of a run."""
 
     seed: int
+    _reused: dict[str, _Reused] = field(default_factory=dict, repr=False, compare=False)
 
     def generator(self, purpose: str, *counters: int) -> np.random.Generator:
-        """The stream of that name, from its beginning."""
-        counter = [0, *counters] + [0] * (3 - len(counters))
-        key = np.array([self.seed, _purpose_key(purpose)], dtype=np.uint64)
-        return np.random.Generator(np.random.Philox(key=key, counter=counter))
+        """The stream of that name, from its beginning; valid until the purpose is asked for again."""
+        if purpose not in self._reused:
+            self._reused[purpose] = _Reused(np.array([self.seed, _purpose_key(purpose)], dtype=np.uint64))
+        return self._reused[purpose].at(counters)
 
     def uniform(self, purpose: str, iteration: int, shape: tuple[int, ...] = ()) -> FloatArray:
         """Numbers in the open interval (0, 1); the n-th belongs to client n."""

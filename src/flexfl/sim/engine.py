@@ -25,6 +25,7 @@ from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients import Loss, OnePass, choose
+from flexfl.sim.process import seeded
 from flexfl.sim.selection import Residuals
 from flexfl.streams import Streams
 from flexfl.wire import message_bytes
@@ -161,8 +162,7 @@ class Engine:
             return float("nan")
         model = self._problem.model
         total = 0.0
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._streams.torch_seed("dropout", self.iteration))
+        with seeded(self._streams.torch_seed("dropout", self.iteration)):
             for group, samples in self._batches.draw(clients):
                 for begin in range(0, len(group), self._chunk):
                     part = slice(begin, begin + self._chunk)
@@ -189,8 +189,9 @@ class Engine:
         return max(1, most)
 
     def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tensor, Tensor]:
-        data, chosen = self._problem.data, torch.from_numpy(samples)
-        x, y = data.train_x[chosen], data.train_y[chosen]
+        data, chosen = self._problem.data, torch.from_numpy(samples.reshape(-1))
+        x = data.train_x.index_select(0, chosen).view(*samples.shape, *data.train_x.shape[1:])
+        y = data.train_y.index_select(0, chosen).view(*samples.shape, *data.train_y.shape[1:])
         if x.is_floating_point():
             x = x.to(self._problem.model.params.dtype)
         if y.is_floating_point():

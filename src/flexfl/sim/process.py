@@ -45,3 +45,18 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Torch's own generator (which dropout draws from) seeded, and given back as it was.
+
+    Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device.
+    """
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
