@@ -24,12 +24,14 @@ from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients import Loss, OnePass, choose
+from flexfl.sim.gradients import Loss, OnePass, Outer, Pieces, choose
 from flexfl.sim.process import seeded
 from flexfl.sim.selection import Residuals
 from flexfl.streams import Streams
 from flexfl.wire import message_bytes
 
+_FEW_SAMPLES = 64
+_PIECE_BYTES = 16 * 2**20
 _GRADIENT_BYTES = 64 * 2**20
 _ACTIVATION_BYTES = 32 * 2**20
 
@@ -102,24 +104,21 @@ class Engine:
         lap("what to send")
         record["uplink_queue"] = _pressure(policy.uplink, (N,))
         record["uplink_cost"] = _charge(policy.uplink, cost, k, (N,))
-        received = np.zeros(D)
-        record["uplink_objective"] = accumulated.send(k, self._problem.weights, received)  # lines 7, 8
+        # Lines 7, 8 and 10: what leaves the clients enters r, which from here on holds a.
+        record["uplink_objective"] = accumulated.send(k, self._problem.weights, self.server_residual)
         record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
         record["uplink_bytes"] = message_bytes(k, D, self.params.itemsize)
         lap("sending")
 
         moment = self._streams.moment("downlink", t, D)
         cost = costs["downlink"].at(moment)
-        self.server_residual += received  # line 10: r now holds a
         aggregated = Residuals(self.server_residual, policy.downlink.cut(cost))
         k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
         record["downlink_cost"] = float(_charge(policy.downlink, cost, k, ()))
-        broadcast = np.zeros(D)
-        record["downlink_objective"] = float(aggregated.send(k, 1.0, broadcast))  # lines 11, 12
+        record["downlink_objective"] = float(aggregated.send(k, 1.0, self.params))  # lines 11, 12 and 14
         record["downlink_components"] = int(k)
         record["downlink_bytes"] = int(message_bytes(k, D, self.params.itemsize))
-        self.params += broadcast  # line 14
         self.iteration += 1
         lap("server")
         return record
@@ -160,7 +159,6 @@ class Engine:
         """b = e − (η/q)·g for each of `clients`; returns the mean of their losses."""
         if not len(clients):
             return float("nan")
-        model = self._problem.model
         total = 0.0
         with seeded(self._streams.torch_seed("dropout", self.iteration)):
             for group, samples in self._batches.draw(clients):
@@ -168,16 +166,30 @@ class Engine:
                     part = slice(begin, begin + self._chunk)
                     x, y = self._minibatch(group[part], samples[part])
                     lap("minibatches")
-                    grads, losses = self.gradients(x, y)
+                    pieces, loss = self.gradients(x, y)
                     lap("gradients")
-                    pieces = [
-                        (place.start, grads[name].reshape(len(losses), -1).contiguous().numpy())
-                        for name, place in zip(model.names, model.slices, strict=True)
-                    ]
-                    accumulated.add(group[part], step[group[part]], pieces)
-                    total += float(losses.sum())
+                    self._enter(accumulated, group[part], step[group[part]], pieces)
+                    total += loss
                     lap("residuals")
         return total / len(clients)
+
+    def _enter(self, accumulated: Residuals, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
+        """b[rows] += step·g, parameter by parameter."""
+        model = self._problem.model
+        for name, place in zip(model.names, model.slices, strict=True):
+            piece = pieces[name]
+            if isinstance(piece, Outer) and _mostly_zero(piece):
+                x, g = piece.x.contiguous().numpy(), piece.g.contiguous().numpy()
+                accumulated.add_outer(rows, place.start, step, x, g)
+                continue
+            size = (place.stop - place.start) * self.params.itemsize
+            at_once = max(1, _PIECE_BYTES // size)
+            for begin in range(0, len(rows), at_once):
+                part = slice(begin, begin + at_once)
+                grads = piece.dense(part)
+                flat = grads.reshape(len(grads), -1).contiguous().numpy()
+                accumulated.add(rows[part], place.start, step[part], flat)
+        accumulated.entered(rows)
 
     def _clients_at_once(self) -> int:
         """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
@@ -216,3 +228,10 @@ def _charge(rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[
     if rule.queue is not None:
         rule.queue.charge(spent)
     return spent
+
+
+def _mostly_zero(piece: Outer) -> bool:
+    """Few samples in a minibatch and few of their gradients alive: then products of the rest are cheaper."""
+    if piece.g.shape[1] > _FEW_SAMPLES:
+        return False
+    return int(torch.count_nonzero(piece.g)) < piece.g.numel() // 2

@@ -59,6 +59,52 @@ def add_and_measure(
 
 
 @njit(parallel=True, cache=True, fastmath=_SUMS)
+def add_outer_and_measure(
+    residual: Array,
+    rows: Array,
+    start: int,
+    step: Array,
+    x: Array,
+    g: Array,
+    cut: Array,
+    count: Array,
+    above: Array,
+    total: Array,
+) -> None:
+    """As above for gradients gᵀ·x given as x (M, K, in) and g (M, K, out); zeros of g cost nothing."""
+    _, samples, width = x.shape
+    for i in prange(len(rows)):
+        row = rows[i]
+        limit = cut[row]
+        c, s, a = 0, 0.0, 0.0
+        factor = np.zeros(samples + 4, dtype=residual.dtype)
+        place = np.zeros(samples + 4, dtype=np.int64)
+        vector, inputs = residual[row][start:], x[i]
+        for o in range(g.shape[2]):
+            used = 0
+            for b in range(samples):
+                factor[used], place[used] = step[i] * g[i, b, o], b
+                used += g[i, b, o] != 0
+            factor[used : used + 4] = 0
+            block = vector[o * width : (o + 1) * width]
+            for k in range(0, used, 4):  # four samples at a time; the last ones with factor zero
+                f0, f1, f2, f3 = factor[k], factor[k + 1], factor[k + 2], factor[k + 3]
+                x0, x1 = inputs[place[k]], inputs[place[k + 1]]
+                x2, x3 = inputs[place[k + 2]], inputs[place[k + 3]]
+                for j in range(len(block)):
+                    block[j] += f0 * x0[j] + f1 * x1[j] + f2 * x2[j] + f3 * x3[j]
+            for j in range(len(block)):
+                size = abs(block[j])
+                square = np.float64(size) * np.float64(size)
+                a += square
+                c += size > limit
+                s += square if size > limit else 0.0
+        count[row] += c
+        above[row] += s
+        total[row] += a
+
+
+@njit(parallel=True, cache=True, fastmath=_SUMS)
 def measure(residual: Array, rows: Array, cut: Array, count: Array, above: Array, total: Array) -> None:
     """For each of `rows`: #{|b| > cut}, the sum of their squares, and the sum of all squares."""
     for i in prange(len(rows)):

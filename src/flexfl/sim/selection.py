@@ -39,13 +39,22 @@ class Residuals:
         lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
         return np.where(rounded > wanted, lower, rounded)
 
-    def add(self, rows: IntArray, step: FloatArray, pieces: list[tuple[int, NDArray[Any]]]) -> None:
-        """b[rows] += step·g; pieces are (first column, gradients (M, P)) and cover all D columns."""
+    def add(self, rows: IntArray, start: int, step: FloatArray, grads: NDArray[Any]) -> None:
+        """b[rows, start:start+P] += step·grads (M, P), measured on the way."""
         factor = step.astype(self._rows.dtype)
-        for start, grads in pieces:
-            kernels.add_and_measure(
-                self._rows, rows, start, factor, grads, self._cut, self._count, self._above, self._energy
-            )
+        sums = self._count, self._above, self._energy
+        kernels.add_and_measure(self._rows, rows, start, factor, grads, self._cut, *sums)
+
+    def add_outer(
+        self, rows: IntArray, start: int, step: FloatArray, x: NDArray[Any], g: NDArray[Any]
+    ) -> None:
+        """The same for gradients gᵀ·x given as x (M, K, in) and g (M, K, out)."""
+        factor = step.astype(self._rows.dtype)
+        sums = self._count, self._above, self._energy
+        kernels.add_outer_and_measure(self._rows, rows, start, factor, x, g, self._cut, *sums)
+
+    def entered(self, rows: IntArray) -> None:
+        """All columns of these rows were added to, and so measured."""
         self._measured[rows] = True
 
     def _measure(self) -> None:
@@ -73,7 +82,7 @@ class Residuals:
         self._measure()
         return self._energy.reshape(self._shape)
 
-    def send(self, num_sent: IntArray, weights: Number, total: NDArray[np.float64]) -> FloatArray:
+    def send(self, num_sent: IntArray, weights: Number, total: NDArray[Any]) -> FloatArray:
         """Move the k largest out of each row, add them weighted to `total`; returns ‖b − v‖²."""
         self._measure()
         k = np.broadcast_to(np.asarray(num_sent), self._shape).reshape(-1)

@@ -9,12 +9,10 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from flexfl.models.flat import FlatModel
+from flexfl.sim.gradients.pieces import Dense, Pieces
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and labels of one minibatch → its mean loss."""
-
-Gradients = dict[str, Tensor]
-"""By name of the parameter, one gradient for each client, (M, …)."""
 
 
 class _General:
@@ -33,10 +31,10 @@ class Vmapped(_General):
 
     name = "vmap"
 
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Gradients, Tensor]:
+    def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
         by_client = vmap(grad_and_value(self._of_client), in_dims=(None, 0, 0), randomness="different")
         grads, losses = by_client(self._model.views(), x, y)
-        return grads, losses
+        return {name: Dense(g) for name, g in grads.items()}, float(losses.sum())
 
 
 class Looped(_General):
@@ -44,17 +42,14 @@ class Looped(_General):
 
     name = "loop"
 
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Gradients, Tensor]:
-        found = [self._one(*pair) for pair in zip(x, y, strict=True)]
-        grads = {name: torch.stack([g[name] for g, _ in found]) for name in self._model.names}
-        return grads, torch.stack([value for _, value in found])
-
-    def _one(self, x: Tensor, y: Tensor) -> tuple[Gradients, Tensor]:
-        params = {name: view.detach().requires_grad_() for name, view in self._model.views().items()}
-        value = self._of_client(params, x, y)
-        grads = torch.autograd.grad(value, list(params.values()), allow_unused=True)
-        filled = {
-            name: torch.zeros_like(p) if g is None else g
-            for (name, p), g in zip(params.items(), grads, strict=True)
-        }
-        return filled, value.detach()
+    def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
+        grads: dict[str, list[Tensor]] = {name: [] for name in self._model.names}
+        total = 0.0
+        for of_client in zip(x, y, strict=True):
+            params = {name: view.detach().requires_grad_() for name, view in self._model.views().items()}
+            loss = self._of_client(params, *of_client)
+            total += float(loss.detach())
+            found = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
+            for (name, p), g in zip(params.items(), found, strict=True):
+                grads[name].append(torch.zeros_like(p) if g is None else g)
+        return {name: Dense(torch.stack(listed)) for name, listed in grads.items()}, total

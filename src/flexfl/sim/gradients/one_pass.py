@@ -17,8 +17,9 @@ from torch.func import vmap
 from torch.nn import functional
 
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients.general import Gradients, Loss
+from flexfl.sim.gradients.general import Loss
 from flexfl.sim.gradients.layers import rule_for
+from flexfl.sim.gradients.pieces import Dense, Pieces, Sum
 
 
 class OnePass:
@@ -33,14 +34,17 @@ class OnePass:
 
     def __init__(self, model: FlatModel, loss: Loss) -> None:
         self._model, self._loss = model, loss
-        by_parameter = {id(p): name for name, p in model.module.named_parameters()}
-        self._names = {key: name for key, name in by_parameter.items() if name in model.names}
+        self._names = {id(p): name for name, p in model.module.named_parameters() if name in model.names}
         self._params = [p for p in model.module.parameters() if id(p) in self._names]
         self._layers = [
             module
             for module in model.module.modules()
             if any(id(p) in self._names for p in module.parameters(recurse=False))
         ]
+        # An output that hooks watch must not be overwritten.
+        self._in_place = [m for m in model.module.modules() if getattr(m, "inplace", False)]
+        self._handles: list[Any] = []
+        self._watching = False
         self._seen: list[tuple[nn.Module, Tensor, Tensor]] = []
         self.activation_numbers = 0
 
@@ -48,63 +52,67 @@ class OnePass:
     def applies(self) -> bool:
         return all(rule_for(layer) is not None for layer in self._layers)
 
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Gradients, Tensor]:
+    def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
         clients, size = x.shape[:2]
-        with self._hooked():
+        with self._watched():
             outputs = self._model.module(x.reshape(clients * size, *x.shape[2:]))
-            outputs = outputs.reshape(clients, size, *outputs.shape[1:])
-            losses = self._losses(outputs, y)
-            torch.autograd.backward([losses.sum()])
-            return self._gather(clients), losses.detach()
+            total = self._total_loss(outputs, y)
+            torch.autograd.backward([total])
+            pieces = self._gather(clients)
+        return pieces, float(total.detach())
 
-    def _losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The mean loss of each client, (M,)."""
-        if self._loss is functional.cross_entropy and outputs.ndim == 3:
-            by_sample = functional.cross_entropy(outputs.flatten(0, 1), y.reshape(-1), reduction="none")
-            return by_sample.view(y.shape).mean(dim=1)
-        return vmap(self._loss, randomness="different")(outputs, y)
+    def release(self) -> None:
+        """Take the hooks off the module."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
-    def _gather(self, clients: int) -> Gradients:
-        found: Gradients = {}
+    def _total_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The sum over clients of the mean loss of each."""
+        if self._loss is functional.cross_entropy and outputs.ndim == 2:
+            return functional.cross_entropy(outputs, y.reshape(-1), reduction="sum") / y.shape[1]
+        by_client = outputs.reshape(*y.shape[:2], *outputs.shape[1:])
+        return vmap(self._loss, randomness="different")(by_client, y).sum()
+
+    def _gather(self, clients: int) -> Pieces:
+        pieces: Pieces = {}
         with torch.no_grad():
             for module, x, g in self._seen:
                 rule = rule_for(module)
                 assert rule is not None
-                for parameter, grads in rule(module, x, g, clients):
+                for parameter, piece in rule(module, x, g, clients):
                     name = self._names.get(id(parameter))
                     if name is not None:
-                        found[name] = found[name] + grads if name in found else grads
+                        pieces[name] = Sum(pieces[name], piece) if name in pieces else piece
         for name, shape in zip(self._model.names, self._model.shapes, strict=True):
-            if name not in found:  # the forward pass did not use it
-                found[name] = torch.zeros(clients, *shape, dtype=self._model.params.dtype)
-        return found
+            if name not in pieces:  # the forward pass did not use it
+                pieces[name] = Dense(torch.zeros(clients, *shape, dtype=self._model.params.dtype))
+        return pieces
 
     @contextmanager
-    def _hooked(self) -> Iterator[None]:
+    def _watched(self) -> Iterator[None]:
         """Take down inputs and output gradients, with parameters out of autograd's sight."""
-        self._seen, self.activation_numbers = [], 0
-        handles = [layer.register_forward_hook(self._note) for layer in self._layers]
-        in_place = [m for m in self._model.module.modules() if getattr(m, "inplace", False)]
+        if not self._handles:
+            self._handles = [layer.register_forward_hook(self._note) for layer in self._layers]
+        self._seen, self.activation_numbers, self._watching = [], 0, True
         for parameter in self._params:
             parameter.requires_grad_(False)
-        for module in in_place:
-            # An output that hooks watch must not be overwritten.
+        for module in self._in_place:
             module.inplace = False  # type: ignore[assignment]
         try:
             yield
         finally:
-            for module in in_place:
+            for module in self._in_place:
                 module.inplace = True  # type: ignore[assignment]
             for parameter in self._params:
                 parameter.requires_grad_(True)
-            for handle in handles:
-                handle.remove()
-            self._seen = []
+            self._seen, self._watching = [], False
 
-    def _note(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    def _note(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        if not self._watching:
+            return
         x = inputs[0].detach()
         self.activation_numbers += x.numel() + output.numel()
         if not output.requires_grad:
             output.requires_grad_(True)
         output.register_hook(lambda g: self._seen.append((module, x, g)))  # type: ignore[no-untyped-call]
-        return output

@@ -1,23 +1,24 @@
 """Weight gradients kept apart by client, one file for each kind of layer.
 
 A layer sees the samples of M clients in one batch, B each, in the order of the clients. Given its
-input and the gradient of its output, a rule yields each parameter with its M gradients.
+input and the gradient of its output, a rule yields each parameter with a maker of its gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import nn
 
 from flexfl.sim.gradients.layers.conv import conv, conv_supported
 from flexfl.sim.gradients.layers.embedding import embedding, embedding_supported
 from flexfl.sim.gradients.layers.linear import linear
 from flexfl.sim.gradients.layers.norm import group_norm, layer_norm
+from flexfl.sim.gradients.pieces import Found
 
-Rule = Callable[..., Iterator[tuple[Tensor, Tensor]]]
-"""(module, inputs (M·B, …), output gradients (M·B, …), M) → parameter, gradients (M, …)."""
+Rule = Callable[..., Found]
+"""(module, inputs (M·B, …), output gradients (M·B, …), M) → each parameter and its maker."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
+
+from flexfl.sim.gradients.pieces import Dense, Found
 
 Conv = nn.Conv1d | nn.Conv2d
 
@@ -15,7 +15,7 @@ def conv_supported(module: Conv) -> bool:
     return module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
 
-def conv(module: Conv, x: Tensor, g: Tensor, clients: int) -> Iterator[tuple[Tensor, Tensor]]:
+def conv(module: Conv, x: Tensor, g: Tensor, clients: int) -> Found:
     """The library's own weight gradient, over one client's samples at a time."""
     weights, biases = [], []
     for x_n, g_n in zip(x.chunk(clients), g.chunk(clients), strict=True):
@@ -34,6 +34,6 @@ def conv(module: Conv, x: Tensor, g: Tensor, clients: int) -> Iterator[tuple[Ten
         )
         weights.append(weight)
         biases.append(bias)
-    yield module.weight, torch.stack(weights)
+    yield module.weight, Dense(torch.stack(weights))
     if module.bias is not None:
-        yield module.bias, torch.stack(biases)
+        yield module.bias, Dense(torch.stack(biases))

@@ -1,0 +1,63 @@
+"""Gradients of one parameter by client, made for a range of clients at a time.
+
+All of them at once would fill memory (M × D numbers) and fall out of the caches on their way to
+the residuals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Piece(Protocol):
+    """`dense` gives the gradients of a range of clients, (m, …)."""
+
+    def dense(self, part: slice) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Gradients (M, …) that are there already."""
+
+    grads: Tensor
+
+    def dense(self, part: slice) -> Tensor:
+        return self.grads[part]
+
+
+@dataclass(frozen=True)
+class Outer:
+    """gᵀ·x by client, kept as its factors: x (M, K, in) and g (M, K, out).
+
+    After a ReLU most of g is zero, and an engine that adds the products of what is not zero
+    straight into the residuals has less to do than a batched product.
+    """
+
+    x: Tensor
+    g: Tensor
+
+    def dense(self, part: slice) -> Tensor:
+        return torch.bmm(self.g[part].transpose(1, 2), self.x[part])
+
+
+@dataclass(frozen=True)
+class Sum:
+    """For a parameter that was used twice."""
+
+    first: Piece
+    second: Piece
+
+    def dense(self, part: slice) -> Tensor:
+        return self.first.dense(part) + self.second.dense(part)
+
+
+Pieces = dict[str, Piece]
+"""By name of the parameter."""
+
+Found = Iterator[tuple[Tensor, Piece]]
+"""What a layer's rule gives: each parameter with its gradients."""
