@@ -63,31 +63,40 @@ class ProgressLine:
             completed=progress.iteration,
             left="" if left is None else f"{_clock(left)} left",
         )
-        self._live.update(Group(self._bar, _figures(progress)), refresh=True)
+        costs = Text("average cost  ", style="dim") + _costs(progress)
+        self._live.update(Group(self._bar, _evaluation(progress), costs), refresh=True)
 
 
-def _figures(progress: RunProgress) -> Text:
-    text = Text("  ")
+def _evaluation(progress: RunProgress) -> Text:
+    text = Text()
     loss, accuracy = (progress.evaluation.get(name) for name in ("train_loss", "test_accuracy"))
     if loss is not None:
         text.append(f"loss {loss:.3f}  ")
     if accuracy is not None:
         text.append(f"accuracy {accuracy:.3f}  ", style="bold")
+    return text
+
+
+def _costs(progress: RunProgress) -> Text:
+    text = Text()
     for knob, spent in progress.average_cost.items():
-        text.append(f" {knob} ")
+        text.append(f"{knob} ")
         text.append_text(_against_budget(spent, progress.budgets.get(knob)))
+        text.append("  ")
     return text
 
 
 def _plain_line(progress: RunProgress) -> Text:
-    return Text(f"iteration {progress.iteration}/{progress.total}") + _figures(progress)
+    return (
+        Text(f"iteration {progress.iteration}/{progress.total}  ") + _evaluation(progress) + _costs(progress)
+    )
 
 
 def _against_budget(spent: float, budget: float | None) -> Text:
     if budget is None:
-        return Text(f"{spent:.4g}")
+        return Text(f"{spent:.3g}")
     style = "green" if spent <= budget else "yellow" if spent <= 1.05 * budget else "red"
-    return Text(f"{spent:.4g}", style=style) + Text(f"/{budget:.4g}", style="dim")
+    return Text(f"{spent:.3g}", style=style) + Text(f"/{budget:.4g}", style="dim")
 
 
 def _clock(seconds: float) -> str:

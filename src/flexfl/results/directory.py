@@ -59,6 +59,7 @@ class RunDirectory:
             os.close(self._lock)
             raise
         _write_text(path / SPEC_FILE, spec_toml)
+        (path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -89,9 +90,9 @@ class RunDirectory:
             if old.name != name:
                 old.unlink()
 
-    def finish(self, seconds: float) -> dict[str, Any]:
-        """Write the summary."""
-        summary = summarise(Run(self.path), seconds=seconds)
+    def finish(self, seconds: float, **more: Any) -> dict[str, Any]:
+        """Write the summary, with what else the engine has to tell."""
+        summary = summarise(Run(self.path), seconds=seconds) | more
         _write_text(self.path / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
         return summary
 

@@ -53,7 +53,7 @@ SHAPES = {
     "cifar": Shape("cifar10", (3, 32, 32), cnn, (32, 64, 128, 256)),
 }
 
-_CLASSES, _POOL, _PER_CLIENT = 10, 6000, 160
+_CLASSES, _POOL = 10, 6000
 
 
 def bench(shape: str, *, clients: int = 100, iterations: int = 50, oracle: bool = True) -> dict[str, Any]:
@@ -120,10 +120,13 @@ def _problem(shape: Shape, clients: int) -> Problem:
     spec = load_spec(shape.spec, [f"data.clients={clients}"])
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(_CLASSES), _POOL // _CLASSES)
-    features = torch.from_numpy(rng.standard_normal((_POOL, *shape.sample), dtype=np.float32))
+    # Each class has its own picture, so that training finds something and ReLUs fall silent.
+    pictures = rng.standard_normal((_CLASSES, *shape.sample), dtype=np.float32)
+    noise = rng.standard_normal((_POOL, *shape.sample), dtype=np.float32)
+    features = torch.from_numpy(pictures[labels] + 2 * noise)
+    each, size = _POOL // _CLASSES, min(600, max(spec.train.batch_size, 60_000 // clients))
     classes = np.arange(clients) * _CLASSES // clients
-    each = _POOL // _CLASSES
-    parts = tuple(c * each + rng.choice(each, _PER_CLIENT, replace=False) for c in classes)
+    parts = tuple(c * each + rng.choice(each, size, replace=False) for c in classes)
     costs = build_costs(spec)
     data = Federated(features, torch.from_numpy(labels), None, None, parts)
     return Problem(

@@ -100,7 +100,7 @@ class Engine:
         accumulated = Residuals(self.client_residual, policy.uplink.cut(cost))
         record["batch_loss"] = self._accumulate(accumulated, np.flatnonzero(computed), step, lap)  # line 6
         k = policy.uplink.decide(cost, accumulated, moment)  # P3.2
-        self._refuse_non_finite(accumulated.energy)
+        self._refuse_non_finite("client {}", "the gradient", accumulated.energy)
         lap("what to send")
         record["uplink_queue"] = _pressure(policy.uplink, (N,))
         record["uplink_cost"] = _charge(policy.uplink, cost, k, (N,))
@@ -114,6 +114,7 @@ class Engine:
         cost = costs["downlink"].at(moment)
         aggregated = Residuals(self.server_residual, policy.downlink.cut(cost))
         k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
+        self._refuse_non_finite("the server", "the aggregated update", aggregated.energy)
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
         record["downlink_cost"] = float(_charge(policy.downlink, cost, k, ()))
         record["downlink_objective"] = float(aggregated.send(k, 1.0, self.params))  # lines 11, 12 and 14
@@ -154,6 +155,11 @@ class Engine:
         self.iteration = int(state["iteration"][0])
         for knob, queue in self._problem.policy.queues.items():
             queue.length = state[f"queue.{knob}"].reshape(queue.length.shape).copy()
+
+    def release(self) -> None:
+        """Leave the module as it was found; a later step takes hold of it again."""
+        if isinstance(self.gradients, OnePass):
+            self.gradients.release()
 
     def _accumulate(self, accumulated: Residuals, clients: IntArray, step: FloatArray, lap: Lap) -> float:
         """b = e − (η/q)·g for each of `clients`; returns the mean of their losses."""
@@ -212,10 +218,10 @@ class Engine:
             x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
         return x, y
 
-    def _refuse_non_finite(self, energy: FloatArray) -> None:
+    def _refuse_non_finite(self, who: str, what: str, energy: FloatArray) -> None:
         if not np.all(np.isfinite(energy)):
             worst = int(np.flatnonzero(~np.isfinite(energy))[0])
-            raise NonFiniteError(f"client {worst}", "the gradient", self.iteration)
+            raise NonFiniteError(who.format(worst), what, self.iteration)
 
 
 def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArray:

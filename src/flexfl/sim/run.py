@@ -207,13 +207,18 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
                 elif progress.seconds - committed > _COMMIT_SECONDS:
                     directory.store.commit(by_client=spec.record.clients)
                     committed = progress.seconds
-        except NonFiniteError:
+        except NonFiniteError as error:
             directory.store.commit(by_client=spec.record.clients)
+            last = directory.store.checkpoint()
+            kept = "no checkpoint was written yet" if last is None else f"{last[1]} stays in {out}"
+            error.args = (f"{error}; {kept}",)
             raise
+        finally:
+            engine.release()
         save()
         note_evaluation()
         directory.store.commit(by_client=spec.record.clients)
-        summary = directory.finish(progress.seconds)
+        summary = directory.finish(progress.seconds, gradients=engine.gradients.name)
         if on_progress is not None:
             on_progress(progress)
         return Result(problem.model.module, engine.params, Run(out), summary)
