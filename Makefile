@@ -11,7 +11,7 @@ quickstart: $(VENV)/.installed
 	@$(BIN)/flexfl report runs/quickstart
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

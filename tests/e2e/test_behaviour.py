@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import flexfl
+from flexfl.results.columns import SPENT_COLUMN
 from flexfl.results.run import Run
 from flexfl.spec import load_spec
+
+# One test process for all of them: they share runs.
+pytestmark = pytest.mark.xdist_group("behaviour")
 
 SEEDS = (1, 2, 3)
 RATIOS = (0.001, 0.01, 0.1, 1.0)
@@ -29,15 +33,17 @@ def accuracy(run: Run, last: int = 6) -> float:
 
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_online_beats_the_baseline_at_equal_budgets(ratio):
-    online = np.mean([accuracy(run(seed, 800)) for seed in SEEDS])
+    online = np.mean([accuracy(run(seed, 600)) for seed in SEEDS])
     baseline_runs = [
-        run(seed, 800, "control.policy=randomised", f"control.send_ratio={ratio}") for seed in SEEDS
+        run(seed, 600, "control.policy=randomised", f"control.send_ratio={ratio}") for seed in SEEDS
     ]
     baseline = np.mean([accuracy(one) for one in baseline_runs])
     assert online > baseline + 0.02, f"online {online:.3f}, baseline {baseline:.3f}"
-    for one in baseline_runs:  # equal budgets: the baseline keeps to them in expectation
+    # Equal budgets: the baseline keeps to them in expectation, so within sampling error.
+    for one in baseline_runs:
         for knob, budget in BUDGET.items():
-            assert one.average_cost(knob)[-1] < 1.1 * budget
+            spent = one.iterations[SPENT_COLUMN[knob]]
+            assert spent.mean() < budget + 4 * spent.std() / np.sqrt(len(spent)), knob
 
 
 def test_average_costs_approach_the_budgets():
@@ -51,7 +57,7 @@ def test_average_costs_approach_the_budgets():
 
 def test_a_larger_initial_queue_lowers_the_early_cost():
     early = {
-        W: {knob: run(1, 800, f"control.initial_queue={W}").average_cost(knob)[99] for knob in BUDGET}
+        W: {knob: run(1, 600, f"control.initial_queue={W}").average_cost(knob)[99] for knob in BUDGET}
         for W in (0.1, 1.0, 10.0)
     }
     for knob in ("compute", "uplink"):
@@ -60,7 +66,7 @@ def test_a_larger_initial_queue_lowers_the_early_cost():
 
 
 def test_a_larger_tradeoff_lowers_the_objective_and_raises_the_cost():
-    by_tradeoff = {V: run(1, 800, f"control.tradeoff={V}") for V in (0.002, 0.02, 0.2)}
+    by_tradeoff = {V: run(1, 600, f"control.tradeoff={V}") for V in (0.002, 0.02, 0.2)}
     inverse_prob = [one.iterations["compute_objective_mean"].mean() for one in by_tradeoff.values()]
     residual = [one.iterations["uplink_objective_mean"].mean() for one in by_tradeoff.values()]
     assert inverse_prob == sorted(inverse_prob, reverse=True)

@@ -105,7 +105,7 @@ def _resolve(
     if model is not None:
         given["model"] = {"name": GIVEN + _name_of(model)}
     if data is not None:
-        own = {"name": f"{GIVEN}Federated", "clients": data.clients, "partition": "as given"}
+        own = {"name": f"{GIVEN}Federated", "clients": data.clients, "partition": f"{GIVEN}parts"}
         given["data"] = {**given.get("data", {}), **own}
     return parse(given, where="the settings"), costs
 
