@@ -1,0 +1,307 @@
+"""Gradients by client: every path equals a plain loop of autograd over clients."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from flexfl.models.flat import FlatModel
+from flexfl.sim.gradients import Looped, OnePass, choose
+
+EVERYONE = slice(None)
+
+
+def plain(model, loss, x, y):
+    """One client after another, with nothing of ours: the module itself, its loss, backward."""
+    grads = {name: [] for name in model.names}
+    for x_n, y_n in zip(x, y, strict=True):
+        model.module.zero_grad()
+        loss(model.module(x_n), y_n).backward()
+        named = dict(model.module.named_parameters())
+        for name in model.names:
+            p = named[name]
+            grads[name].append(torch.zeros_like(p) if p.grad is None else p.grad.clone())
+    model.module.zero_grad()
+    return {name: torch.stack(listed) for name, listed in grads.items()}
+
+
+def agree(module, x, y, *, loss=functional.cross_entropy, path=None):
+    module.eval()
+    model = FlatModel(module, torch.float64)
+    expected = plain(model, loss, x, y)
+    chosen = choose(model, loss, x[:2], y[:2])
+    if path is not None:
+        assert chosen.name == path
+    for way in (chosen, Looped(model, loss)):
+        pieces, total = way(x, y)
+        assert set(pieces) == set(expected)
+        for name, wanted in expected.items():
+            torch.testing.assert_close(pieces[name].dense(EVERYONE).reshape(wanted.shape), wanted)
+            torch.testing.assert_close(
+                pieces[name].dense(slice(1, 2)).reshape(wanted[1:2].shape), wanted[1:2]
+            )
+        assert total == pytest.approx(
+            sum(float(loss(module(a), b).detach()) for a, b in zip(x, y, strict=True))
+        )
+    assert all(p.requires_grad for p in module.parameters()) or model.names != tuple(
+        name for name, _ in module.named_parameters()
+    )
+    return chosen
+
+
+def numbers(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def labels(clients, size, classes=3):
+    return torch.randint(classes, (clients, size))
+
+
+SIZES = {"clients": st.integers(2, 4), "size": st.integers(1, 4), "seed": st.integers(0, 99)}
+
+
+@settings(max_examples=15)
+@given(**SIZES, width=st.integers(1, 6), bias=st.booleans(), inner=st.booleans())
+def test_linear(clients, size, seed, width, bias, inner):
+    torch.manual_seed(seed)
+    shape = (5, 4) if inner else (4,)
+    layers = [nn.Linear(4, width, bias=bias), nn.ReLU(inplace=True), nn.Flatten()]
+    module = nn.Sequential(*layers, nn.Linear(width * (5 if inner else 1), 3))
+    agree(module, numbers(clients, size, *shape), labels(clients, size), path="one pass")
+
+
+@settings(max_examples=20)
+@given(
+    **SIZES,
+    stride=st.integers(1, 2),
+    padding=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+    groups=st.sampled_from([1, 2]),
+    bias=st.booleans(),
+    two=st.booleans(),
+)
+def test_conv(clients, size, seed, stride, padding, dilation, groups, bias, two):
+    torch.manual_seed(seed)
+    kind = nn.Conv2d if two else nn.Conv1d
+    first = kind(2, 4, 3, stride=stride, padding=padding, dilation=dilation, groups=groups, bias=bias)
+    pool = nn.AdaptiveAvgPool2d(1) if two else nn.AdaptiveAvgPool1d(1)
+    module = nn.Sequential(first, nn.Tanh(), pool, nn.Flatten(), nn.Linear(4, 3))
+    spatial = (9, 8) if two else (9,)
+    agree(module, numbers(clients, size, 2, *spatial), labels(clients, size), path="one pass")
+
+
+@settings(max_examples=15)
+@given(**SIZES, padding=st.sampled_from([None, 0, 3]))
+def test_embedding(clients, size, seed, padding):
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Embedding(7, 4, padding_idx=padding), nn.Flatten(), nn.Linear(20, 3))
+    agree(module, torch.randint(7, (clients, size, 5)), labels(clients, size), path="one pass")
+
+
+@settings(max_examples=15)
+@given(**SIZES, layer=st.booleans(), affine=st.booleans())
+def test_norms(clients, size, seed, layer, affine):
+    torch.manual_seed(seed)
+    norm = nn.LayerNorm((4, 6), elementwise_affine=affine) if layer else nn.GroupNorm(2, 4, affine=affine)
+    module = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), norm, nn.Flatten(), nn.Linear(24, 3))
+    agree(module, numbers(clients, size, 2, 6), labels(clients, size), path="one pass")
+
+
+class Residual(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm = nn.GroupNorm(2, channels)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x):
+        return functional.relu(x + self.second(functional.relu(self.norm(self.first(x)))))
+
+
+class Transformer(nn.Module):
+    """A block of attention written with linear layers."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.embed = nn.Embedding(11, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        self.mlp = nn.Sequential(nn.Linear(width, 16), nn.GELU(), nn.Linear(16, width))
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        q, k, v = self.qkv(self.norms[0](x)).chunk(3, dim=-1)
+        x = x + self.out(functional.scaled_dot_product_attention(q, k, v))
+        x = x + self.mlp(self.norms[1](x))
+        return self.head(x.mean(dim=1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class Tied(nn.Module):
+    """One table that embeds and that scores; one layer that is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.twice = nn.Embedding(5, 4), nn.Linear(4, 4)
+        self.score = nn.Linear(4, 5, bias=False)
+        self.score.weight = self.embed.weight
+
+    def forward(self, tokens):
+        return self.score(torch.tanh(self.twice(torch.tanh(self.twice(self.embed(tokens).mean(dim=1))))))
+
+
+class Behind(nn.Module):
+    """Uses a layer's weight past the layer: hooks cannot see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x) + functional.linear(x, self.layer.weight)
+
+
+class Mixing(nn.Module):
+    """Subtracts the mean over the batch: one pass would mix clients."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        outputs = self.layer(x)
+        return outputs - 0.5 * outputs.mean(dim=0)
+
+
+class Own(nn.Module):
+    """A parameter that no layer holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.layer = nn.Parameter(torch.ones(4)), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x * self.scale)
+
+
+TOKENS = torch.randint(5, (3, 2, 6), generator=torch.Generator().manual_seed(1))
+IMAGES = torch.randn(3, 2, 2, 6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+ROWS = torch.randn(3, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def padded(**options):
+    return nn.Sequential(nn.Conv2d(2, 3, 3, **options), nn.Flatten(), nn.Linear(108, 3))
+
+
+RESNET = nn.Sequential(
+    nn.Conv2d(2, 4, 3, padding=1),
+    Residual(4),
+    Residual(4),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(4, 3),
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "x", "path"),
+    [
+        (RESNET, IMAGES, "one pass"),
+        (Transformer(), TOKENS, "one pass"),
+        (Tied(), TOKENS, "one pass"),
+        (Behind(), ROWS, "vmap"),
+        (Mixing(), ROWS, "vmap"),
+        (Own(), ROWS, "vmap"),
+        (
+            nn.Sequential(
+                nn.Conv2d(2, 3, 3, padding_mode="circular", padding=1), nn.Flatten(), nn.Linear(108, 3)
+            ),
+            IMAGES,
+            "vmap",
+        ),
+        (nn.Sequential(nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(108, 3)), IMAGES, "vmap"),
+        (Recurrent(), ROWS.reshape(3, 2, 1, 4).expand(3, 2, 5, 4), None),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_whole_networks(module, x, path):
+    y = labels(3, 2, 5 if isinstance(module, Tied) else 3)
+    chosen = agree(module, x, y, path=path)
+    if path is None:
+        assert chosen.name in ("vmap", "loop")
+
+
+def test_frozen_parameters_have_no_gradient():
+    module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    module[0].weight.requires_grad_(False)
+    chosen = agree(module, ROWS, labels(3, 2), path="one pass")
+    pieces, _ = chosen(ROWS, labels(3, 2))
+    assert set(pieces) == {"0.bias", "2.weight", "2.bias"}
+    assert not module[0].weight.requires_grad
+
+
+def test_an_unused_parameter_has_gradient_zero():
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(4, 3), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.used(x)
+
+    agree(Spare(), ROWS, labels(3, 2), path="one pass")
+
+
+def weighted(outputs, y):
+    return (outputs.abs().sum(dim=1) * y.double()).mean() + 0.1 * outputs.square().mean()
+
+
+LOSSES = {
+    "mse": (functional.mse_loss, lambda: numbers(3, 2, 3)),
+    "own": (
+        lambda out, y: (out.abs().sum(dim=1) * y.double()).mean() + 0.1 * out.square().mean(),
+        lambda: labels(3, 2),
+    ),
+    "label smoothing": (nn.CrossEntropyLoss(label_smoothing=0.1), lambda: labels(3, 2)),
+    "binary": (nn.BCEWithLogitsLoss(), lambda: torch.rand(3, 2, 3, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_ones_own(name):
+    loss, make = LOSSES[name]
+    agree(
+        nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), ROWS, make(), loss=loss, path="one pass"
+    )
+
+
+def test_the_path_is_named_in_the_log(caplog):
+    with caplog.at_level(logging.INFO, logger="flexfl"):
+        choose(FlatModel(Own(), torch.float64), functional.cross_entropy, ROWS, labels(3, 2))
+    assert "gradients: vmap" in caplog.text
+
+
+def test_hooks_leave_the_module_as_it_was():
+    module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+    model = FlatModel(module, torch.float64)
+    path = OnePass(model, functional.cross_entropy)
+    path(ROWS, labels(3, 2))
+    assert module[1].inplace
+    assert all(p.requires_grad and p.grad is None for p in module.parameters())
+    path.release()
+    assert not any(m._forward_hooks for m in module.modules())
