@@ -12,13 +12,14 @@ from torch.nn.functional import cross_entropy
 
 from flexfl.algorithm import Step, reference
 from flexfl.control import Policy
+from flexfl.costs import Cost
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.models.flat import FlatModel
 from flexfl.sim.engine import Engine, Problem
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.schema import Spec, parse
-from flexfl.streams import Streams
+from flexfl.streams import Moment, Streams
 
 CLIENTS, FEATURES, CLASSES = 6, 5, 3
 
@@ -38,6 +39,15 @@ POLICIES: dict[str, dict[str, Any]] = {
     "mixed": {"policy": {"compute": "online", "uplink": "top-k", "downlink": "full"}, "send_ratio": 0.3},
 }
 
+
+class SquaredCompute:
+    """A cost of the user's own, without a closed form: λ = α·q², as if idle time cooled a battery."""
+
+    def at(self, moment: Moment) -> Cost:
+        alpha = 0.2 + moment.uniform("alpha")
+        return lambda q: alpha * np.asarray(q) ** 2
+
+
 COSTS: dict[str, dict[str, Any]] = {
     "the paper's": {},
     "constant": {
@@ -49,6 +59,7 @@ COSTS: dict[str, dict[str, Any]] = {
         "compute": {"kind": "uniform", "low": 0.1, "high": [0.2 * (n + 1) for n in range(CLIENTS)]},
         "uplink": {"kind": "fading", "factor": [0.5 + n for n in range(CLIENTS)]},
     },
+    "of one's own": {"compute": {"kind": "small:SquaredCompute"}},
     "packets": {
         "uplink": {"kind": "packets", "per_packet": 0.01, "components_per_packet": 7},
         "downlink": {"kind": "packets", "per_packet": 0.002, "components_per_packet": 5},

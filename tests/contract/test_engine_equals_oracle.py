@@ -25,7 +25,8 @@ def test_every_policy_and_cost_is_covered():
     assert used >= set(POLICY_NAMES)
     compute = {case["compute"]["kind"] for case in COSTS.values() if "compute" in case}
     message = {case["uplink"]["kind"] for case in COSTS.values() if "uplink" in case}
-    assert (compute, message) == (set(COMPUTE_COSTS), set(MESSAGE_COSTS))
+    assert compute >= set(COMPUTE_COSTS)
+    assert message >= set(MESSAGE_COSTS)
 
 
 def agree(spec, *, tolerance, weights="equal"):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from flexfl.algorithm.server import equal_weights
-from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
+from flexfl.arrays import BoolArray, FloatArray, IntArray, Number, spread
 from flexfl.compress.topk import DenseMagnitudes
 from flexfl.control.policy import Policy
 from flexfl.costs.base import CostModel
@@ -132,7 +132,7 @@ def _largest(vector: FloatArray, k: int) -> FloatArray:
 
 
 def _charge(rule: Any, spent: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    spent = np.broadcast_to(spent, shape)
+    spent = spread(spent, shape)
     if rule.queue is not None:
         rule.queue.charge(spent)
     return spent

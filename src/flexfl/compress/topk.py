@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number, spread
 
 
 def topk_mask(vectors: FloatArray, num_sent: Count) -> BoolArray:
@@ -16,7 +16,7 @@ def topk_mask(vectors: FloatArray, num_sent: Count) -> BoolArray:
     """
     vectors = np.asarray(vectors)
     dim = vectors.shape[-1]
-    k = np.broadcast_to(np.asarray(num_sent), vectors.shape[:-1])
+    k = spread(num_sent, vectors.shape[:-1])
     rows = np.abs(vectors).reshape(-1, dim)
     mask = np.zeros(rows.shape, dtype=np.bool_)
     for row, chosen, count in zip(rows, mask, k.reshape(-1), strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.arrays import FloatArray, IntArray, Number, spread
 from flexfl.compress.base import Magnitudes
 from flexfl.control.policy import FixedCompute, Policy, SendAll, Unqueued
 from flexfl.costs.base import Cost
@@ -31,7 +31,7 @@ class RandomisedCompute(Unqueued):
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
         price = np.asarray(cost(1.0) if self.mean_cost is None else self.mean_cost, dtype=np.float64)
-        return np.broadcast_to(_chance(self.budget, price), moment.shape)
+        return spread(_chance(self.budget, price), moment.shape)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.arrays import FloatArray, IntArray, Number, spread
 from flexfl.compress.base import Magnitudes
 from flexfl.control import closed_form, search
 from flexfl.control.queues import VirtualQueue
@@ -116,7 +116,7 @@ class FixedCompute(Unqueued):
     prob: Number = 1.0
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
-        return np.broadcast_to(np.asarray(self.prob, dtype=np.float64), moment.shape)
+        return spread(np.asarray(self.prob, dtype=np.float64), moment.shape)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.algorithm import client
-from flexfl.arrays import FloatArray, IntArray
+from flexfl.arrays import FloatArray, IntArray, spread
 from flexfl.control.policy import ComputeRule, Policy, SendRule
 from flexfl.costs.base import Cost, CostModel
 from flexfl.data.federated import Federated
@@ -90,7 +90,7 @@ class Engine:
         record["compute_queue"] = _pressure(policy.compute, (N,))
         record["compute_cost"] = _charge(policy.compute, cost, q, (N,))
         computed = client.computes(q, moment.uniform("bernoulli"))  # line 5
-        record["compute_spent"] = np.broadcast_to(cost(computed.astype(float)), (N,))
+        record["compute_spent"] = spread(cost(computed.astype(float)), (N,))
         step = client.step_size(self._problem.learning_rate, q, computed)
         record |= {"computed": computed, "compute_prob": q, "compute_objective": 1.0 / q}
         lap("who computes")
@@ -230,7 +230,7 @@ def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArra
 
 def _charge(rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[int, ...]) -> FloatArray:
     """(16)–(18): what the decision costs, charged to the queue."""
-    spent = np.broadcast_to(cost(amount), shape)
+    spent = spread(cost(amount), shape)
     if rule.queue is not None:
         rule.queue.charge(spent)
     return spent

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
+from flexfl.arrays import BoolArray, FloatArray, IntArray, Number, spread
 from flexfl.sim import kernels
 
 
@@ -34,7 +34,7 @@ class Residuals:
 
     def _exact(self, cut: Number) -> NDArray[Any]:
         """The largest number of the rows' own type that is not above the cut, so that |b| > cut is exact."""
-        wanted = np.broadcast_to(np.asarray(cut, dtype=np.float64), self._shape).reshape(-1)
+        wanted = spread(cut, self._shape).reshape(-1)
         rounded = wanted.astype(self._rows.dtype)
         lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
         return np.where(rounded > wanted, lower, rounded)
@@ -85,7 +85,7 @@ class Residuals:
     def send(self, num_sent: IntArray, weights: Number, total: NDArray[Any]) -> FloatArray:
         """Move the k largest out of each row, add them weighted to `total`; returns ‖b − v‖²."""
         self._measure()
-        k = np.broadcast_to(np.asarray(num_sent), self._shape).reshape(-1)
+        k = spread(num_sent, self._shape).reshape(-1)
         cut, kept = self._cut.copy(), self._energy.copy()
         last = np.full(len(k), -1, dtype=np.int64)
         senders = np.flatnonzero(k > 0)
@@ -93,7 +93,7 @@ class Residuals:
         kept[senders[by_threshold]] -= self._above[senders[by_threshold]]
         if len(select := senders[~by_threshold]):
             cut[select], last[select] = kernels.find_cuts(self._rows, select, k[select])
-        each = np.broadcast_to(np.asarray(weights, dtype=np.float64), self._shape).reshape(-1)
+        each = spread(weights, self._shape).reshape(-1)
         kernels.move(self._rows, senders, cut[senders], last[senders], each[senders], total)
         if len(select):
             kernels.measure(self._rows, select, cut, self._count, self._above, kept)

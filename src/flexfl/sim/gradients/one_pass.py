@@ -43,6 +43,7 @@ class OnePass:
         ]
         # An output that hooks watch must not be overwritten.
         self._in_place = [m for m in model.module.modules() if getattr(m, "inplace", False)]
+        self._convolves = any(isinstance(layer, nn.Conv2d) for layer in self._layers)
         self._handles: list[Any] = []
         self._watching = False
         self._seen: list[tuple[nn.Module, Tensor, Tensor]] = []
@@ -53,13 +54,20 @@ class OnePass:
         return all(rule_for(layer) is not None for layer in self._layers)
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
-        clients, size = x.shape[:2]
+        clients = len(x)
         with self._watched():
-            outputs = self._model.module(x.reshape(clients * size, *x.shape[2:]))
+            outputs = self._model.module(self._together(x))
             total = self._total_loss(outputs, y)
             torch.autograd.backward([total])
             pieces = self._gather(clients)
         return pieces, float(total.detach())
+
+    def _together(self, x: Tensor) -> Tensor:
+        """The samples of all clients as one batch; images with channels last, which convolutions like."""
+        x = x.reshape(-1, *x.shape[2:])
+        if self._convolves and x.ndim == 4:
+            return x.contiguous(memory_format=torch.channels_last)
+        return x
 
     def release(self) -> None:
         """Take the hooks off the module."""
