@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flexfl.errors import InputError as InputError
     from flexfl.results.run import Run as Run
     from flexfl.sim.run import Result as Result
+    from flexfl.sim.run import RunInterruptedError as RunInterruptedError
     from flexfl.sim.run import simulate as simulate
 
 __version__ = "0.1.0"
@@ -23,10 +24,20 @@ _HOMES = {
     "InputError": "flexfl.errors",
     "Result": "flexfl.sim.run",
     "Run": "flexfl.results.run",
+    "RunInterruptedError": "flexfl.sim.run",
     "simulate": "flexfl.sim.run",
 }
 
-__all__ = ["Federated", "FlexFLError", "InputError", "Result", "Run", "__version__", "simulate"]
+__all__ = [
+    "Federated",
+    "FlexFLError",
+    "InputError",
+    "Result",
+    "Run",
+    "RunInterruptedError",
+    "__version__",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

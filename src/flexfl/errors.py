@@ -53,3 +53,13 @@ class NonFiniteError(FlexFLError, FloatingPointError):
             f"{what} of {who} became NaN or infinite in iteration {iteration}; "
             "lower train.learning_rate, or look at that client's data"
         )
+
+
+class CostError(FlexFLError, ValueError):
+    """A cost model gave a cost that no budget can be held against."""
+
+    def __init__(self, knob: str, who: str, value: float, iteration: int) -> None:
+        super().__init__(
+            f"costs.{knob} must be finite and ≥ 0, got {value} for {who} in iteration {iteration}; "
+            "correct the cost model"
+        )

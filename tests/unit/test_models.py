@@ -13,7 +13,8 @@ from numpy.testing import assert_array_equal
 from torch import Tensor, nn
 
 from flexfl.errors import InputError
-from flexfl.models.build import NETWORKS, build_model, check_model
+from flexfl.models.build import NETWORKS, build_model
+from flexfl.models.build import check_model as check_with_loss
 from flexfl.models.flat import FlatModel
 from flexfl.spec.sections import ModelSpec
 from flexfl.streams import Streams
@@ -21,6 +22,15 @@ from flexfl.streams import Streams
 
 def build(name: str, seed: int = 1, **options: Any) -> nn.Module:
     return build_model(ModelSpec(name=name, options=options), Streams(seed))
+
+
+def check_model(module: nn.Module, sample: Tensor, classes: int | None) -> list[Any]:
+    """With the default losses and labels that fit."""
+    if classes is None:
+        labels, loss = torch.zeros(len(sample), 1), nn.functional.mse_loss
+    else:
+        labels, loss = torch.zeros(len(sample), dtype=torch.long), nn.functional.cross_entropy
+    return check_with_loss(module, sample, labels, classes, loss, plain_loss=True)
 
 
 def flat(module: nn.Module, dtype: torch.dtype = torch.float32) -> np.ndarray:

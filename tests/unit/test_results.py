@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from flexfl.control.policy import KNOBS
 from flexfl.errors import RunDirectoryError
 from flexfl.results import Run
 from flexfl.results.checkpoint import read_checkpoint, write_checkpoint
@@ -26,7 +27,6 @@ from flexfl.results.columns import (
     CLIENT_COLUMNS,
     EVALUATION_COLUMNS,
     ITERATION_COLUMNS,
-    KNOBS,
     PER_CLIENT,
     PER_ITERATION,
 )

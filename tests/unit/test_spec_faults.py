@@ -51,9 +51,9 @@ BUDGETS = [
     ("compute", [], []),
     ("uplink", [], []),
     ("downlink", [], []),
-    ("compute", [0.1, 0.0], 0.0),
-    ("uplink", [NAN, 0.1], NAN),
-    ("uplink", [0.1, "x"], "x"),
+    ("compute", [0.1, 0.0], {1: 0.0}),
+    ("uplink", [NAN, 0.1], {0: NAN}),
+    ("uplink", [0.1, "x"], {1: "x"}),
 ]
 
 
@@ -74,9 +74,9 @@ def test_a_budget_of_zero_reads_as_promised() -> None:
 
 
 def test_a_list_names_the_client_that_is_wrong() -> None:
-    fault = only_fault({"data": {"clients": 3}, "budget": {"compute": [0.1, 0.2, -3.0]}})
-    assert "client 2" in fault.rule
-    assert fault.value == -3.0
+    fault = only_fault({"data": {"clients": 4}, "budget": {"compute": [0.1, 0.0, 0.2, -3.0]}})
+    assert fault.rule == "must be > 0 for each client"
+    assert fault.value == {1: 0.0, 3: -3.0}
 
 
 @pytest.mark.parametrize("length", [1, 4, 6])

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from flexfl.errors import Fault, InputError
+
 
 class ShapeName(StrEnum):
     fashion = "fashion"
@@ -34,14 +36,18 @@ def bench(
     from flexfl.sim import bench as measured
 
     console = Console(highlight=False)
+    sizes = [size.strip() for size in scale.split(",") if size.strip()]
+    if wrong := [size for size in sizes if not size.isdigit() or int(size) < 10]:
+        rule = "must list whole numbers ≥ 10"
+        raise InputError([Fault("--scale", rule, wrong, "for example 100,1000")], "the command")
     results: dict[str, Any] = {}
     for name in measured.SHAPES if shape is ShapeName.all else [shape.value]:
         with console.status(f"measuring {name}"):
             results[name] = measured.bench(name, clients=clients)
         _show(console, results[name])
-    if scale:
+    if sizes:
         with console.status("measuring how it scales"):
-            results["scaling"] = measured.scaling("fashion", [int(size) for size in scale.split(",")])
+            results["scaling"] = measured.scaling("fashion", [int(size) for size in sizes])
         for row in results["scaling"]:
             by_client, memory = row["ms_per_client"] * 1e3, row["rss_per_client_parameter"]
             console.print(

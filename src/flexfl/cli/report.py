@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from flexfl.errors import Fault, InputError
+
 
 def report(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories to draw.")],
@@ -18,5 +20,9 @@ def report(
     """Draw runs as figures and one page; runs that differ only in their seed become one curve."""
     from flexfl.report import write_report
 
-    page = write_report(directories, out or directories[0] / "report")
+    folder = out or directories[0] / "report"
+    if folder.exists() and not folder.is_dir():
+        fault = Fault("--out", "must be a folder", str(folder), "choose another")
+        raise InputError([fault], "the command")
+    page = write_report(directories, folder)
     typer.echo(f"report: {page}")

@@ -42,6 +42,8 @@ def run(
 
     resolved = load_spec(spec, set_ or [])
     directory = out or _default_directory(spec, resume)
+    if resume and not directory.exists():
+        typer.echo(f"flexfl: {directory} holds no run yet; starting one", err=True)
     console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False)
 
     # Torch takes a second to import: a fault in the spec should not wait for it.

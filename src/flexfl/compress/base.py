@@ -1,10 +1,10 @@
-"""The protocols of what may be sent."""
+"""What a rule may know of a vector before it decides how much of it to send."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from flexfl.arrays import Count, FloatArray, IntArray, Number
+from flexfl.arrays import FloatArray, IntArray, Number
 
 
 class Magnitudes(Protocol):
@@ -14,8 +14,6 @@ class Magnitudes(Protocol):
     without sorting.
     """
 
-    dim: int
-
     def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
         """#{j : |b_j| > cut} and the sum of b_j² over that set; cut is (...)."""
         ...
@@ -23,9 +21,3 @@ class Magnitudes(Protocol):
     def energies(self) -> FloatArray:
         """C with C[..., k] = the sum of the k largest b_j², shape (..., D + 1)."""
         ...
-
-
-class Compressor(Protocol):
-    """Makes the message of k components from b; what it leaves out stays in the residual."""
-
-    def __call__(self, vectors: FloatArray, num_sent: Count) -> FloatArray: ...

@@ -39,7 +39,6 @@ class DenseMagnitudes:
 
     def __init__(self, vectors: FloatArray) -> None:
         self._magnitudes = np.abs(np.asarray(vectors, dtype=np.float64))
-        self.dim = int(self._magnitudes.shape[-1])
 
     def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
         chosen = self._magnitudes > np.asarray(cut)[..., None]

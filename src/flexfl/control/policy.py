@@ -19,6 +19,8 @@ from flexfl.control.queues import VirtualQueue
 from flexfl.costs.base import Affine, Cost, Linear
 from flexfl.streams import Moment
 
+KNOBS = ("compute", "uplink", "downlink")
+
 
 class ComputeRule(Protocol):
     """Decides q, the probability of computing in this iteration."""

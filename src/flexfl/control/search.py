@@ -31,7 +31,7 @@ def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
     shape = np.broadcast_shapes(Lam.shape, np.shape(V))
 
     def objective(q: FloatArray) -> FloatArray:
-        return V / q + Lam * cost(q)
+        return V / q + _priced(Lam, cost(q))
 
     grid = np.union1d(np.geomspace(_SMALLEST_PROB, 1.0, _GRID), np.linspace(0.0, 1.0, _GRID + 1)[1:])
     candidates = np.broadcast_to(grid.reshape(-1, *[1] * len(shape)), (grid.size, *shape))
@@ -61,7 +61,7 @@ def num_sent(V: Number, Phi: Number, cost: Cost, magnitudes: Magnitudes) -> IntA
     for start in range(0, int(nonzero.max(initial=0)) + 1, _CHUNK):
         gained = energies[start : start + _CHUNK]
         k = np.arange(start, start + len(gained)).reshape(-1, *[1] * best.ndim)
-        value = np.where(k <= nonzero, Phi * cost(k) - V * gained, np.inf)
+        value = np.where(k <= nonzero, _priced(Phi, cost(k)) - V * gained, np.inf)
         at = np.argmin(value, axis=0)
         least = _pick(value, at)
         better = least < best_value
@@ -72,3 +72,8 @@ def num_sent(V: Number, Phi: Number, cost: Cost, magnitudes: Magnitudes) -> IntA
 
 def _pick(values: FloatArray, index: IntArray) -> FloatArray:
     return np.asarray(np.take_along_axis(values, np.asarray(index)[None], axis=0)[0])
+
+
+def _priced(queue: FloatArray, cost: FloatArray) -> FloatArray:
+    """Queue times cost; an infinite cost stays forbidden where the queue is empty (0·∞)."""
+    return np.where(np.isinf(cost), np.inf, queue * np.where(np.isinf(cost), 0.0, cost))

@@ -42,6 +42,9 @@ class Images:
         scaled = torch.as_tensor(np.array(pixels), dtype=torch.float32) / 255
         if len(self.mean) == 1:
             return (scaled - self.mean[0]) / self.deviation[0]
+        if scaled.ndim != 4 or scaled.shape[1] != len(self.mean):
+            rule = f"must hold images of shape ({len(self.mean)}, height, width)"
+            raise InputError([Fault("data.path", rule, tuple(scaled.shape[1:]), "put the channels first")])
         shape = (1, len(self.mean), 1, 1)
         return (scaled - torch.tensor(self.mean).reshape(shape)) / torch.tensor(self.deviation).reshape(shape)
 

@@ -55,13 +55,16 @@ class Federated:
         if not clients:
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
         pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
-        like = tuple(pairs[0][0].shape[1:])
-        rule, remedy = f"must have features of shape {like}, as client 0 has", "reshape them"
-        if faults := [
-            Fault(f"data of client {n}", rule, tuple(x.shape[1:]), remedy)
-            for n, (x, _) in enumerate(pairs)
-            if tuple(x.shape[1:]) != like
-        ]:
+        faults = []
+        for what, like in (("features", pairs[0][0]), ("labels", pairs[0][1])):
+            rule = f"must have {what} of shape {tuple(like.shape[1:])} like client 0"
+            arrays = [pair[0] if what == "features" else pair[1] for pair in pairs]
+            faults += [
+                Fault(f"data of client {n}", rule, tuple(array.shape[1:]), "reshape them")
+                for n, array in enumerate(arrays)
+                if array.shape[1:] != like.shape[1:]
+            ]
+        if faults:
             raise InputError(faults, "the data")
         ends = np.cumsum([len(x) for x, _ in pairs])
         parts = tuple(np.arange(end - len(x), end) for (x, _), end in zip(pairs, ends, strict=True))
@@ -85,6 +88,8 @@ class Federated:
         if test_x is not None and test_x.shape[1:] != x.shape[1:]:
             rule = f"must have features of shape {tuple(x.shape[1:])}, as in training"
             faults.append(Fault("data (test)", rule, tuple(test_x.shape[1:]), "reshape them"))
+        if test_x is not None and test_x.is_floating_point() and not torch.isfinite(test_x).all():
+            faults.append(Fault("data (test)", "must be finite", "NaN or infinity", "clean it"))
         if y.ndim == 1 and not y.is_floating_point() and int(y.min()) < 0:
             faults.append(Fault("data (labels)", "must be classes from 0 on", int(y.min()), "renumber them"))
         if faults:
@@ -105,7 +110,8 @@ class Federated:
         """How many classes the labels name; None for labels that are not classes."""
         if self.train_y.ndim != 1 or self.train_y.is_floating_point():
             return None
-        return int(self.train_y.max()) + 1
+        largest = [int(labels.max()) for labels in (self.train_y, self.test_y) if labels is not None]
+        return max(largest) + 1
 
     def weights(self, kind: str | list[float]) -> FloatArray:
         """w, (N,), with sum 1: equal, by samples, or as given."""
@@ -129,8 +135,13 @@ class Federated:
 
 
 def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
-    features, labels = torch.as_tensor(pair[0]), torch.as_tensor(pair[1])
-    if len(features) != len(labels) or not len(features):
+    try:
+        given_x, given_y = pair
+        features, labels = torch.as_tensor(given_x), torch.as_tensor(given_y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        rule = f"must be a pair of arrays, features and labels ({error})"
+        raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, "give (x, y)")]) from error
+    if not features.ndim or not labels.ndim or len(features) != len(labels) or not len(features):
         rule = "must have as many labels as samples, and at least one"
         raise InputError([Fault(f"data ({what})", rule, (len(features), len(labels)), "check the arrays")])
     # Class labels of any width: the losses of torch want int64.

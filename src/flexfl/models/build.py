@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +15,9 @@ from flexfl.spec.costs import GIVEN
 from flexfl.spec.names import import_object, is_import_path
 from flexfl.spec.sections import ModelSpec
 from flexfl.streams import Streams
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Outputs and labels of one minibatch → its mean loss."""
 
 NETWORKS = {"mlp": mlp, "cnn": cnn}
 
@@ -37,31 +44,52 @@ def build_model(spec: ModelSpec, streams: Streams) -> nn.Module:
     return module
 
 
-def check_model(module: nn.Module, sample: Tensor, classes: int | None) -> list[Fault]:
-    """What keeps this module from being trained on such samples."""
+def check_model(
+    module: nn.Module, sample: Tensor, labels: Tensor, classes: int | None, loss: Loss, *, plain_loss: bool
+) -> list[Fault]:
+    """What keeps this module from being trained on such samples with this loss.
+
+    plain_loss says that the loss is our default, whose demands on outputs and labels we know.
+    """
     faults = []
     if not any(p.requires_grad for p in module.parameters()):
         faults.append(Fault("model", "must have trainable parameters", 0, "set requires_grad"))
     for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            rule = "may not hold BatchNorm: its statistics mix clients"
-            faults.append(Fault(f"model.{name}", rule, type(part).__name__, "use nn.GroupNorm"))
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            rule = "may not hold BatchNorm in training mode: its statistics mix clients"
+            remedy = "use nn.GroupNorm, or freeze it with .eval()"
+            faults.append(Fault(f"model.{name}", rule, type(part).__name__, remedy))
     if faults:
         return faults
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        # On a copy: a forward pass may change buffers.
+        output = _attempt(lambda: copy.deepcopy(module)(sample))
+        if isinstance(output, str):
+            rule = f"must accept samples of the data ({output})"
+            return [Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")]
+        if not isinstance(output, Tensor):
+            rule = "must give one tensor of outputs"
+            return [Fault("model", rule, type(output).__name__, "wrap it in a module that returns it")]
+        if plain_loss and classes is not None and (output.ndim != 2 or output.shape[1] < classes):
+            rule = f"must give one output for each of the {classes} classes"
+            return [Fault("model", rule, tuple(output.shape[1:]), f"end with nn.Linear(…, {classes})")]
+        if plain_loss and labels.is_floating_point() and output.shape != labels.shape:
+            rule = f"must have outputs of the labels' shape {tuple(labels.shape[1:])} for the squared error"
+            return [Fault("model", rule, tuple(output.shape[1:]), "reshape the labels, or give a loss")]
+        value = _attempt(lambda: loss(output, labels))
+    if isinstance(value, str):
+        rule = f"must accept the model's outputs and the labels ({value})"
+        shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
+        return [Fault("loss", rule, shapes, "reshape the labels, or give another loss")]
+    if not isinstance(value, Tensor) or value.ndim != 0:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        return [Fault("loss", "must give the mean loss of a minibatch, one number", shape, "take the mean")]
+    return []
+
+
+def _attempt(work: Callable[[], Any]) -> Any:
+    """What `work` gives, or the first line of what went wrong."""
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            output = module(sample)
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        remedy = "adjust the model, or reshape the data"
-        return [
-            Fault("model", f"must accept samples of the data ({reason})", tuple(sample.shape[1:]), remedy)
-        ]
-    if not isinstance(output, Tensor):
-        rule = "must give one tensor of outputs"
-        return [Fault("model", rule, type(output).__name__, "wrap it in a module that returns the tensor")]
-    if classes is not None and (output.ndim != 2 or output.shape[1] < classes):
-        rule = f"must give one output for each of the {classes} classes"
-        remedy = f"end with nn.Linear(…, {classes})"
-        faults.append(Fault("model", rule, tuple(output.shape[1:]), remedy))
-    return faults
+        return work()
+    except Exception as error:  # whatever a user's module or loss may raise
+        return (str(error) or type(error).__name__).splitlines()[0]

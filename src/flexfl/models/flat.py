@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor, nn
 
@@ -32,6 +34,23 @@ class FlatModel:
     def dim(self) -> int:
         """D."""
         return len(self.params)
+
+    def fingerprint(self) -> str:
+        """Tells networks apart when a run goes on: names, shapes, and what training does not change."""
+        digest = hashlib.blake2b(
+            str(list(zip(self.names, self.shapes, strict=True))).encode(), digest_size=16
+        )
+        fixed = {name: p for name, p in self.module.named_parameters() if name not in self.names}
+        for name, tensor in {**fixed, **dict(self.module.named_buffers())}.items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def detached(self) -> nn.Module:
+        """The module with parameters of its own again, no longer views of the vector."""
+        for parameter in self.module.parameters():
+            parameter.data = parameter.data.clone()
+        return self.module
 
     def views(self) -> dict[str, Tensor]:
         """Each parameter as a view of `params`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flexfl.control.policy import KNOBS
 from flexfl.report.curves import (
     Curve,
     Series,
@@ -20,7 +21,6 @@ from flexfl.report.curves import (
 )
 from flexfl.report.groups import Group
 from flexfl.results import Run
-from flexfl.results.columns import KNOBS
 
 KNOB_TITLES = {"compute": "Computing", "uplink": "Uplink", "downlink": "Downlink"}
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfl.arrays import FloatArray
+from flexfl.control.policy import KNOBS
 from flexfl.report.curves import aligned, mean_and_deviation
 from flexfl.report.groups import Group
 from flexfl.results import Run
-from flexfl.results.columns import KNOBS
 
 # Sums of floats: a budget that is met to the digit is met.
 _ROUNDING = 1e-9

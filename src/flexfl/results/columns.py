@@ -48,8 +48,6 @@ CLIENT_COLUMNS = (COMPUTED, *PER_CLIENT)
 
 EVALUATION_COLUMNS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
 
-KNOBS = ("compute", "uplink", "downlink")
-
 SPENT_COLUMN = {
     "compute": "compute_spent_mean",
     "uplink": "uplink_cost_mean",

@@ -59,7 +59,6 @@ class RunDirectory:
             os.close(self._lock)
             raise
         _write_text(path / SPEC_FILE, spec_toml)
-        (path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -73,12 +72,9 @@ class RunDirectory:
     def last_state(self) -> dict[str, NDArray[np.generic]] | None:
         """The newest checkpoint, with the metrics rewound to it; None for a run that has none."""
         found = self.store.checkpoint()
-        if found is None:
-            self.store.rewind(0)
-            return None
-        iteration, file, digest = found
-        state = read_checkpoint(self.path / file, digest)
-        self.store.rewind(iteration)
+        state = None if found is None else read_checkpoint(self.path / found[1], found[2])
+        self.store.rewind(0 if found is None else found[0])
+        (self.path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
         return state
 
     def checkpoint(self, iteration: int, arrays: Arrays, *, by_client: bool) -> None:
@@ -125,8 +121,13 @@ def _entries(path: Path) -> list[Path]:
         raise RunDirectoryError(f"{path} must be a folder, got a file; choose another --out") from error
 
 
+_LEFTOVERS = {".lock", f"{SPEC_FILE}.partial"} | {
+    METRICS_FILE + end for end in ("", "-wal", "-shm", "-journal")
+}
+
+
 def _is_leftover(entry: Path) -> bool:
-    return entry.name == ".lock" or entry.name.startswith(METRICS_FILE) or entry.suffix == ".partial"
+    return entry.is_file() and entry.name in _LEFTOVERS
 
 
 def _lock(path: Path) -> int:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from flexfl.arrays import FloatArray
+from flexfl.control.policy import KNOBS
 from flexfl.errors import RunDirectoryError
-from flexfl.results.columns import KNOBS, SPENT_COLUMN
+from flexfl.results.columns import SPENT_COLUMN
 from flexfl.results.store import MetricStore
 
 SPEC_FILE, METRICS_FILE, SUMMARY_FILE = "spec.toml", "metrics.sqlite", "summary.json"
@@ -128,7 +129,7 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
 
 
 def _mean(column: FloatArray) -> float | None:
-    return float(np.mean(column)) if len(column) else None
+    return _plain(float(np.mean(column))) if len(column) else None
 
 
 def _plain(value: float) -> float | None:

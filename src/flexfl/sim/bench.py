@@ -26,6 +26,7 @@ from flexfl.algorithm import reference
 from flexfl.data.augment import crop_flip
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
+from flexfl.models.build import build_model
 from flexfl.models.flat import FlatModel
 from flexfl.models.networks import cnn, mlp
 from flexfl.sim import kernels
@@ -123,14 +124,14 @@ def _problem(shape: Shape, clients: int) -> Problem:
     # Each class has its own picture, so that training finds something and ReLUs fall silent.
     pictures = rng.standard_normal((_CLASSES, *shape.sample), dtype=np.float32)
     noise = rng.standard_normal((_POOL, *shape.sample), dtype=np.float32)
-    features = torch.from_numpy(pictures[labels] + 2 * noise)
+    features = torch.from_numpy((pictures[labels] + 2 * noise) / np.float32(5**0.5))
     each, size = _POOL // _CLASSES, min(600, max(spec.train.batch_size, 60_000 // clients))
     classes = np.arange(clients) * _CLASSES // clients
     parts = tuple(c * each + rng.choice(each, size, replace=False) for c in classes)
     costs = build_costs(spec)
     data = Federated(features, torch.from_numpy(labels), None, None, parts)
     return Problem(
-        model=FlatModel(shape.network(), torch.float32),
+        model=FlatModel(build_model(spec.model, Streams(spec.train.seed)), torch.float32),
         loss=cross_entropy,
         data=data,
         policy=build_policy(spec, costs),

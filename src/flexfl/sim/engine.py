@@ -19,10 +19,10 @@ from torch import Tensor
 from flexfl.algorithm import client
 from flexfl.arrays import FloatArray, IntArray, spread
 from flexfl.control.policy import ComputeRule, Policy, SendRule
-from flexfl.costs.base import Cost, CostModel
+from flexfl.costs.base import CostModel
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
-from flexfl.errors import NonFiniteError
+from flexfl.errors import CostError, NonFiniteError
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients import Loss, OnePass, Outer, Pieces, choose
 from flexfl.sim.process import seeded
@@ -67,13 +67,13 @@ class Engine:
         self.server_residual = np.zeros(self.dim, dtype=self.params.dtype)
         self.client_residual = np.zeros((self.clients, self.dim), dtype=self.params.dtype)
         self.iteration = 0
-        # Two clients of the same batch size, or one: enough to tell clients from a mixture.
-        first = self._batches.peek(0, 0)
-        second = self._batches.peek(self.clients - 1, 0)
-        samples = np.stack([first, second if len(second) == len(first) else first])
-        example = self._minibatch(np.array([0, self.clients - 1]), samples)
+        # Two clients, as many samples of each: enough to tell clients from a mixture.
+        pair = np.array([0, self.clients - 1])
+        drawn = [self._batches.peek(int(n), 0) for n in pair]
+        fewest = min(map(len, drawn))
+        example = self._minibatch(pair, np.stack([samples[:fewest] for samples in drawn]))
         self.gradients = choose(problem.model, problem.loss, *example)
-        self._chunk = self._clients_at_once()
+        self._chunk = self._clients_at_once(*example)
 
     def step(self, lap: Lap = lambda stage: None) -> dict[str, Any]:
         """Run one iteration; returns the record that `results.columns` describes.
@@ -88,7 +88,7 @@ class Engine:
         cost = costs["compute"].at(moment)
         q = policy.compute.decide(cost, moment)  # P3.1
         record["compute_queue"] = _pressure(policy.compute, (N,))
-        record["compute_cost"] = _charge(policy.compute, cost, q, (N,))
+        record["compute_cost"] = self._charge("compute", policy.compute, cost(q), (N,))
         computed = client.computes(q, moment.uniform("bernoulli"))  # line 5
         record["compute_spent"] = spread(cost(computed.astype(float)), (N,))
         step = client.step_size(self._problem.learning_rate, q, computed)
@@ -103,7 +103,7 @@ class Engine:
         self._refuse_non_finite("client {}", "the gradient", accumulated.energy)
         lap("what to send")
         record["uplink_queue"] = _pressure(policy.uplink, (N,))
-        record["uplink_cost"] = _charge(policy.uplink, cost, k, (N,))
+        record["uplink_cost"] = self._charge("uplink", policy.uplink, cost(k), (N,))
         # Lines 7, 8 and 10: what leaves the clients enters r, which from here on holds a.
         record["uplink_objective"] = accumulated.send(k, self._problem.weights, self.server_residual)
         record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
@@ -116,7 +116,7 @@ class Engine:
         k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
         self._refuse_non_finite("the server", "the aggregated update", aggregated.energy)
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
-        record["downlink_cost"] = float(_charge(policy.downlink, cost, k, ()))
+        record["downlink_cost"] = float(self._charge("downlink", policy.downlink, cost(k), ()))
         record["downlink_objective"] = float(aggregated.send(k, 1.0, self.params))  # lines 11, 12 and 14
         record["downlink_components"] = int(k)
         record["downlink_bytes"] = int(message_bytes(k, D, self.params.itemsize))
@@ -197,13 +197,15 @@ class Engine:
                 accumulated.add(rows[part], place.start, step[part], flat)
         accumulated.entered(rows)
 
-    def _clients_at_once(self) -> int:
+    def _clients_at_once(self, x: Tensor, y: Tensor) -> int:
         """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
         itemsize = self.params.itemsize
         most = _GRADIENT_BYTES // (itemsize * self.dim)
-        if isinstance(self.gradients, OnePass) and self.gradients.activation_numbers:
-            per_client = itemsize * self.gradients.activation_numbers // 2  # two clients were tried
-            most = min(most, _ACTIVATION_BYTES // per_client)
+        if isinstance(self.gradients, OnePass):
+            with seeded(0):
+                self.gradients(x[:1], y[:1])
+            per_client = itemsize * self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
+            most = min(most, _ACTIVATION_BYTES // max(1, per_client))
         return max(1, most)
 
     def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tensor, Tensor]:
@@ -218,6 +220,20 @@ class Engine:
             x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
         return x, y
 
+    def _charge(
+        self, knob: str, rule: ComputeRule | SendRule, cost: FloatArray, shape: tuple[int, ...]
+    ) -> FloatArray:
+        """(16)–(18): what the decision costs, charged to the queue."""
+        spent = spread(cost, shape)
+        if not np.all((spent >= 0) & np.isfinite(spent)):
+            worst = int(np.flatnonzero(~((spent >= 0) & np.isfinite(spent)))[0])
+            raise CostError(
+                knob, f"client {worst}" if shape else "the server", spent.flat[worst], self.iteration
+            )
+        if rule.queue is not None:
+            rule.queue.charge(spent)
+        return spent
+
     def _refuse_non_finite(self, who: str, what: str, energy: FloatArray) -> None:
         if not np.all(np.isfinite(energy)):
             worst = int(np.flatnonzero(~np.isfinite(energy))[0])
@@ -226,14 +242,6 @@ class Engine:
 
 def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArray:
     return np.full(shape, np.nan) if rule.queue is None else rule.queue.pressure.copy()
-
-
-def _charge(rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[int, ...]) -> FloatArray:
-    """(16)–(18): what the decision costs, charged to the queue."""
-    spent = spread(cost(amount), shape)
-    if rule.queue is not None:
-        rule.queue.charge(spent)
-    return spent
 
 
 def _mostly_zero(piece: Outer) -> bool:

@@ -37,7 +37,7 @@ class Evaluator:
         module, dtype = self.model.module, self.model.params.dtype
         classes = self.data.classes
         total, correct = 0.0, 0
-        was_training = module.training
+        training = [part for part in module.modules() if part.training]
         module.eval()
         try:
             for begin in range(0, len(x), _CHUNK):
@@ -51,7 +51,8 @@ class Evaluator:
                 if classes is not None:
                     correct += int((outputs.argmax(dim=1) == labels).sum())
         finally:
-            module.train(was_training)
+            for part in training:  # each by itself: a part may be in eval mode on purpose
+                part.training = True
         return total / len(x), correct / len(x) if classes is not None else None
 
 

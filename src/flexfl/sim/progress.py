@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.results.columns import KNOBS
+from flexfl.control.policy import KNOBS
 from flexfl.results.run import Run
 
 
@@ -57,7 +57,8 @@ class Progress:
             average = run.average_cost(knob)
             self._spent[knob] = float(average[-1]) * len(average) if len(average) else 0.0
         if len(run.evaluations["iteration"]):
-            self.evaluation = {name: float(column[-1]) for name, column in run.evaluations.items()}
+            last = {name: float(column[-1]) for name, column in run.evaluations.items()}
+            self.evaluation = {name: None if np.isnan(value) else value for name, value in last.items()}
 
 
 OnProgress = Callable[[Progress], None]

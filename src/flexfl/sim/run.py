@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from flexfl.control.policy import KNOBS
 from flexfl.costs import CostModel
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
@@ -21,7 +22,6 @@ from flexfl.data.federated import Federated
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
 from flexfl.models.build import build_model, check_model
 from flexfl.models.flat import FlatModel
-from flexfl.results.columns import KNOBS
 from flexfl.results.directory import RunDirectory
 from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
@@ -29,7 +29,7 @@ from flexfl.sim.evaluate import Evaluator, default_loss
 from flexfl.sim.gradients import Loss
 from flexfl.sim.process import stop_signals, threads
 from flexfl.sim.progress import OnProgress, Progress
-from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.build import build_costs, build_policy, check_costs
 from flexfl.spec.costs import GIVEN
 from flexfl.spec.load import load_spec, to_toml
 from flexfl.spec.schema import Spec, parse
@@ -65,8 +65,8 @@ def simulate(
 ) -> Result:
     """Train under budgets.
 
-    spec      a `Spec`, the name of a shipped one or a TOML file; or leave it out and give
-              sections as keywords: budget={"uplink": 0.01}, train={"iterations": 500}, …
+    spec      the name of a shipped spec, a TOML file or a `Spec`; by default the paper's settings
+    sections  as keywords, over what the spec says: budget={"uplink": 0.01}, train={"iterations": 500}, …
     model     any nn.Module; the spec's network if left out
     data      a `Federated`; the spec's dataset if left out
     loss      outputs and labels of a minibatch → mean loss; by default cross-entropy for class
@@ -75,12 +75,15 @@ def simulate(
     out       the run directory; a temporary one if left out
     resume    go on with the run in `out`
     """
+    if resume and out is None:
+        raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
     resolved, given_costs = _resolve(spec, sections, model, data)
     with threads(resolved.engine.threads):
         problem = _prepare(resolved, model, data, loss, given_costs)
         if out is not None:
             return _train(resolved, problem, Path(out), resume, on_progress)
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
+            # Nothing stays of a run without `out`, so nothing is said of files either.
             result = _train(resolved, problem, Path(folder) / "run", False, on_progress)
             _ = result.run.spec, result.run.summary, result.run.clients  # read before the folder goes
             return result
@@ -93,15 +96,19 @@ def _resolve(
     data: Federated | None,
 ) -> tuple[Spec, dict[str, CostModel]]:
     """The resolved spec, in which objects handed over in Python are named, and the cost objects."""
-    if spec is not None and sections:
-        raise InputError([Fault("spec", "comes alone or not at all", sorted(sections), "drop one of them")])
     base = load_spec(str(spec)) if isinstance(spec, str | Path) else spec
-    given = {name: _plain(table) for name, table in sections.items()} if base is None else base.plain()
+    given: dict[str, Any] = {} if base is None else base.plain()
+    for name, table in sections.items():
+        plain = _plain(table)
+        known = isinstance(given.get(name), dict) and isinstance(plain, dict)
+        given[name] = {**given[name], **plain} if known else plain
     costs: dict[str, CostModel] = {}
     for knob, cost in list(dict(given.get("costs", {})).items()):
         if isinstance(cost, CostModel):
             costs[knob] = cost
-            given["costs"][knob] = {"kind": GIVEN + _name_of(cost), "repr": repr(cost)}
+            # Without its address in memory, so that another process can resume with an equal one.
+            told = re.sub(r" at 0x[0-9a-f]+", "", repr(cost))
+            given["costs"][knob] = {"kind": GIVEN + _name_of(cost), "repr": told}
     if model is not None:
         given["model"] = {"name": GIVEN + _name_of(model)}
     if data is not None:
@@ -111,12 +118,12 @@ def _resolve(
 
 
 def _plain(value: Any) -> Any:
-    """NumPy values and tuples as TOML knows them."""
+    """NumPy values, tuples and ranges as TOML knows them."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple | range) else value
 
 
 def _name_of(thing: object) -> str:
@@ -138,18 +145,21 @@ def _prepare(
         data = load_federated(spec.data, seed=spec.train.seed)
     module = build_model(spec.model, Streams(spec.train.seed)) if model is None else model
     dtype = getattr(torch, spec.engine.dtype)
-    sample = data.train_x[:2]
-    sample = sample.to(dtype) if sample.is_floating_point() else sample
-    faults = check_model(module.to(dtype), sample, data.classes)
+    sample, labels = (
+        t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y)
+    )
+    chosen = loss or default_loss(data)
+    faults = check_model(module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None)
     if spec.data.augment == "crop-flip" and data.train_x.ndim != 4:
         rule = "crop-flip needs images of shape (channels, height, width)"
         faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
     if faults:
         raise InputError(faults, "the model and the data")
-    costs = build_costs(spec, given_costs)
+    costs, flat = build_costs(spec, given_costs), FlatModel(module, dtype)
+    check_costs(costs, clients=data.clients, dim=flat.dim)
     return Problem(
-        model=FlatModel(module, dtype),
-        loss=loss or default_loss(data),
+        model=flat,
+        loss=chosen,
         data=data,
         policy=build_policy(spec, costs),
         costs=costs,
@@ -163,13 +173,10 @@ def _prepare(
 
 def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: OnProgress | None) -> Result:
     """The loop: evaluate, step, record, checkpoint."""
-    shapes = str(list(zip(problem.model.names, problem.model.shapes, strict=True)))
-    identity = {
-        "data": problem.data.fingerprint(),
-        "model": hashlib.blake2b(shapes.encode(), digest_size=16).hexdigest(),
-    }
+    engine = Engine(problem)  # before the directory: what fails here leaves nothing behind
+    identity = {"data": problem.data.fingerprint(), "model": problem.model.fingerprint()}
     with RunDirectory(out, to_toml(spec), identity, resume=resume) as directory, stop_signals() as stop:
-        engine, evaluate = Engine(problem), Evaluator(problem.model, problem.loss, problem.data)
+        evaluate = Evaluator(problem.model, problem.loss, problem.data)
         clients = spec.data.clients
         budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS}
         progress = Progress(spec.train.iterations, budgets=budgets)
@@ -210,8 +217,8 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
         except NonFiniteError as error:
             directory.store.commit(by_client=spec.record.clients)
             last = directory.store.checkpoint()
-            kept = "no checkpoint was written yet" if last is None else f"{last[1]} stays in {out}"
-            error.args = (f"{error}; {kept}",)
+            if last is not None:
+                error.args = (f"{error}; the checkpoint of iteration {last[0]} stays",)
             raise
         finally:
             engine.release()
@@ -221,7 +228,7 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
         summary = directory.finish(progress.seconds, gradients=engine.gradients.name)
         if on_progress is not None:
             on_progress(progress)
-        return Result(problem.model.module, engine.params, Run(out), summary)
+        return Result(problem.model.detached(), engine.params, Run(out), summary)
 
 
 def _restore(engine: Engine, state: Mapping[str, NDArray[Any]], out: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, FloatArray, IntArray, Number, spread
+from flexfl.compress import DenseMagnitudes
 from flexfl.sim import kernels
 
 
@@ -22,7 +23,6 @@ class Residuals:
     def __init__(self, vectors: NDArray[Any], cut: Number = 0.0) -> None:
         self._rows = vectors.reshape(-1, vectors.shape[-1])
         self._shape = vectors.shape[:-1]
-        self.dim = int(vectors.shape[-1])
         self._start(self._exact(cut))
 
     def _start(self, cut: NDArray[Any]) -> None:
@@ -72,9 +72,7 @@ class Residuals:
         return self._count.reshape(self._shape), self._above.reshape(self._shape)
 
     def energies(self) -> FloatArray:
-        squares = np.sort(self._rows.astype(np.float64) ** 2, axis=1)[:, ::-1]
-        sums = np.concatenate([np.zeros((len(squares), 1)), np.cumsum(squares, axis=1)], axis=1)
-        return sums.reshape(*self._shape, self.dim + 1)
+        return DenseMagnitudes(self._rows).energies().reshape(*self._shape, self._rows.shape[1] + 1)
 
     @property
     def energy(self) -> FloatArray:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flexfl.control.policy import KNOBS
 from flexfl.errors import Fault
 from flexfl.spec.budget import BudgetSpec
-from flexfl.spec.checks import KNOBS
 from flexfl.spec.costs import CostsSpec
 from flexfl.spec.sections import ControlSpec, DataSpec
 

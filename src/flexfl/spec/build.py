@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.arrays import FloatArray
+from flexfl.arrays import FloatArray, spread
 from flexfl.control import ComputeRule, FixedCompute, OnlineCompute, OnlineSend, Policy, SendAll, SendRule
 from flexfl.control.baselines import PeriodicSend, RandomisedCompute, RandomisedSend, TopKSend
 from flexfl.control.queues import VirtualQueue
@@ -17,6 +17,7 @@ from flexfl.spec.costs import COMPUTE_COSTS, GIVEN, MESSAGE_COSTS
 from flexfl.spec.names import import_object, is_import_path
 from flexfl.spec.schema import Spec
 from flexfl.spec.sections import ControlSpec
+from flexfl.streams import Streams
 
 _DEFAULTS = ControlSpec()
 
@@ -47,6 +48,23 @@ def build_costs(spec: Spec, given: Mapping[str, CostModel] | None = None) -> dic
             raise InputError([Fault(f"costs.{knob}.kind", "must make a cost model", kind, remedy)])
         models[knob] = model
     return models
+
+
+def check_costs(costs: Mapping[str, CostModel], *, clients: int, dim: int) -> None:
+    """Whether each model gives one cost for each entity, tried on the first iteration."""
+    faults = []
+    for knob, model in costs.items():
+        shape = () if knob == "downlink" else (clients,)
+        try:
+            cost = model.at(Streams(0).moment(knob, 0, dim, shape))
+            given = np.shape(cost(np.ones(shape)))
+            spread(np.zeros(given), shape)
+        except Exception as error:  # whatever a user's model may raise
+            rule = f"must give {'one cost' if not shape else f'a cost for each of the {clients} clients'}"
+            remedy = "see flexfl.costs.CostModel: amounts are arrays with one for each entity"
+            faults.append(Fault(f"costs.{knob}", f"{rule} ({error})", type(model).__name__, remedy))
+    if faults:
+        raise InputError(faults, "the costs")
 
 
 def build_policy(spec: Spec, costs: Mapping[str, CostModel]) -> Policy:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from flexfl.control.policy import KNOBS
+
 
 def fault(rule: str, value: Any, remedy: str = "") -> PydanticCustomError:
     """An error that `schema.parse` turns into a `Fault` as it stands."""
@@ -19,15 +21,20 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def check_number(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float:
-    """One number; NaN never holds."""
+def _holds(value: Any, holds: Callable[[float], bool]) -> bool:
+    """Whether it is a number that keeps to the rule; NaN never does."""
     try:
         number = float(value) if is_number(value) else math.nan
     except OverflowError:
         number = math.inf
-    if math.isnan(number) or not holds(number):
+    return not math.isnan(number) and holds(number)
+
+
+def check_number(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float:
+    """One number."""
+    if not _holds(value, holds):
         raise fault(rule, value, remedy)
-    return number
+    return float(value)
 
 
 def check_numbers(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float | list[float]:
@@ -35,13 +42,11 @@ def check_numbers(value: Any, rule: str, holds: Callable[[float], bool], remedy:
     if isinstance(value, list | tuple):
         if not value:
             raise fault(rule, value, "give a number, or a list with one number for each client")
-        for client, entry in enumerate(value):
-            check_number(entry, f"{rule} for each client; client {client}", holds, remedy)
+        wrong = {client: entry for client, entry in enumerate(value) if not _holds(entry, holds)}
+        if wrong:
+            raise fault(f"{rule} for each client", wrong, remedy)
         return [float(entry) for entry in value]
     return check_number(value, rule, holds, remedy)
-
-
-KNOBS = ("compute", "uplink", "downlink")
 
 
 def check_by_knob(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from flexfl.control.policy import KNOBS
 from flexfl.spec import checks
 from flexfl.spec.costs import GIVEN
 from flexfl.spec.names import is_import_path, nearest
@@ -76,7 +77,7 @@ def _policy(value: Any) -> Any:
             raise checks.fault(f"must be one of {', '.join(POLICIES)}", name, nearest(name, POLICIES))
     if isinstance(value, Mapping):
         for knob in value:
-            if knob not in checks.KNOBS:
+            if knob not in KNOBS:
                 raise checks.fault("takes a table by compute, uplink and downlink", knob, "rename that key")
     return value
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from flexfl.errors import Fault, InputError
+from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients.general import Looped, Loss, Vmapped
+from flexfl.sim.gradients.general import Looped, Vmapped
 from flexfl.sim.gradients.one_pass import OnePass
 from flexfl.sim.gradients.pieces import Outer, Pieces
 
@@ -29,38 +32,59 @@ class Path(Protocol):
 def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> Path:
     """The first of one pass, vmap and loop that gives the gradients of the loop for x and y.
 
-    The comparison is made without dropout, whose draws the paths take in a different order.
+    They are compared on a copy of the module, in float64, in the mode it trains in.
     """
-    loop, one_pass = Looped(model, loss), OnePass(model, loss)
-    paths: list[Path] = [one_pass] if one_pass.applies else []
-    paths.append(Vmapped(model, loss))
-    was_training = model.module.training
-    model.module.eval()
-    try:
-        expected, _ = loop(x, y)
-        for path in paths:
-            reason = _differs(path, expected, x, y)
-            if reason is None:
-                log.info("gradients: %s", path.name)
-                return path
-            log.info("gradients: %s does not serve this model (%s)", path.name, reason)
-            one_pass.release()
-    finally:
-        model.module.train(was_training)
-    log.info("gradients: %s", loop.name)
-    return loop
+    trial = _Trial(model, loss, x, y)
+    one_pass = OnePass(model, loss)
+    paths: list[tuple[type[OnePass | Vmapped], Path]] = [(Vmapped, Vmapped(model, loss))]
+    if one_pass.applies:
+        paths.insert(0, (OnePass, one_pass))
+    for kind, path in paths:
+        reason = trial.differs(kind)
+        if reason is None:
+            log.info("gradients: %s", path.name)
+            return path
+        log.info("gradients: %s does not serve this model (%s)", path.name, reason)
+    log.info("gradients: %s", Looped.name)
+    return Looped(model, loss)
 
 
-def _differs(path: Path, expected: Pieces, x: Tensor, y: Tensor) -> str | None:
-    everyone = slice(None)
-    try:
-        found, _ = path(x, y)
-        for name, piece in expected.items():
-            wanted = piece.dense(everyone)
-            gap = (found[name].dense(everyone).reshape(wanted.shape) - wanted).norm()
-            tolerance = 1e-9 if wanted.dtype == torch.float64 else 1e-3
-            if not gap <= tolerance * (wanted.norm() + 1e-6):
+class _Trial:
+    """A copy of the module on which paths are tried; the user's own is not touched."""
+
+    def __init__(self, model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
+        self._model = FlatModel(copy.deepcopy(model.module), torch.float64)
+        self._loss = loss
+        self._x, self._y = (t.double() if t.is_floating_point() else t for t in (x, y))
+        for part in self._model.module.modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.p = 0.0
+        before = {name: buffer.clone() for name, buffer in self._model.module.named_buffers()}
+        self._expected = self._gradients(Looped(self._model, loss))
+        for name, buffer in self._model.module.named_buffers():
+            if not torch.equal(buffer, before[name]):
+                rule = "may not change while a client trains: clients would share it unseen"
+                remedy = "freeze it, or normalise without running statistics (nn.GroupNorm)"
+                raise InputError([Fault(f"model.{name}", rule, "a buffer that changes", remedy)], "the model")
+        if self._differ(self._gradients(Looped(self._model, loss))):
+            # It draws random numbers of its own, and the paths draw them in another order.
+            self._model.module.eval()
+            self._expected = self._gradients(Looped(self._model, loss))
+
+    def differs(self, kind: type[OnePass | Vmapped]) -> str | None:
+        """Why this path does not serve, if so."""
+        try:
+            return self._differ(self._gradients(kind(self._model, self._loss)))
+        except Exception as error:  # whatever a user's module may raise when it is traced
+            return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+    def _gradients(self, path: Path) -> dict[str, Tensor]:
+        pieces, _ = path(self._x, self._y)
+        return {name: piece.dense(slice(None)) for name, piece in pieces.items()}
+
+    def _differ(self, found: dict[str, Tensor]) -> str | None:
+        for name, wanted in self._expected.items():
+            gap = (found[name].reshape(wanted.shape) - wanted).norm()
+            if not gap <= 1e-9 * (wanted.norm() + 1e-6):
                 return f"gradient of {name} differs"
-    except Exception as error:  # whatever a user's module may raise when it is traced
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
-    return None
+        return None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
+from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients.pieces import Dense, Pieces
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and labels of one minibatch → its mean loss."""
 
 
 class _General:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional
 
+from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients.general import Loss
 from flexfl.sim.gradients.layers import rule_for
 from flexfl.sim.gradients.pieces import Dense, Pieces, Sum
 
