@@ -2,8 +2,8 @@
 
 A stream is named by a purpose and up to three counters (an iteration, or a client and an
 epoch). Philox takes the names as its key and counter, so any stream can be opened at any
-time, on any machine, in any order: a run that stops and goes on draws the same numbers, and
-client n of a deployment draws the n-th number of the simulation.
+time, on any machine, in any order: a run that stops and goes on draws the same numbers, and so
+can a client of a deployment, whose number is the n-th that `uniform` gives for N clients.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from torch import Tensor
 from flexfl.algorithm import client
 from flexfl.arrays import FloatArray, IntArray, spread
 from flexfl.control.policy import ComputeRule, Policy, SendRule
-from flexfl.costs.base import CostModel
+from flexfl.costs.base import Cost, CostModel
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import CostError, NonFiniteError
@@ -88,7 +88,7 @@ class Engine:
         cost = costs["compute"].at(moment)
         q = policy.compute.decide(cost, moment)  # P3.1
         record["compute_queue"] = _pressure(policy.compute, (N,))
-        record["compute_cost"] = self._charge("compute", policy.compute, cost(q), (N,))
+        record["compute_cost"] = self._charge("compute", policy.compute, cost, q, (N,))
         computed = client.computes(q, moment.uniform("bernoulli"))  # line 5
         record["compute_spent"] = spread(cost(computed.astype(float)), (N,))
         step = client.step_size(self._problem.learning_rate, q, computed)
@@ -103,7 +103,7 @@ class Engine:
         self._refuse_non_finite("client {}", "the gradient", accumulated.energy)
         lap("what to send")
         record["uplink_queue"] = _pressure(policy.uplink, (N,))
-        record["uplink_cost"] = self._charge("uplink", policy.uplink, cost(k), (N,))
+        record["uplink_cost"] = self._charge("uplink", policy.uplink, cost, k, (N,))
         # Lines 7, 8 and 10: what leaves the clients enters r, which from here on holds a.
         record["uplink_objective"] = accumulated.send(k, self._problem.weights, self.server_residual)
         record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
@@ -116,7 +116,7 @@ class Engine:
         k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
         self._refuse_non_finite("the server", "the aggregated update", aggregated.energy)
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
-        record["downlink_cost"] = float(self._charge("downlink", policy.downlink, cost(k), ()))
+        record["downlink_cost"] = float(self._charge("downlink", policy.downlink, cost, k, ()))
         record["downlink_objective"] = float(aggregated.send(k, 1.0, self.params))  # lines 11, 12 and 14
         record["downlink_components"] = int(k)
         record["downlink_bytes"] = int(message_bytes(k, D, self.params.itemsize))
@@ -221,15 +221,16 @@ class Engine:
         return x, y
 
     def _charge(
-        self, knob: str, rule: ComputeRule | SendRule, cost: FloatArray, shape: tuple[int, ...]
+        self, knob: str, rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[int, ...]
     ) -> FloatArray:
         """(16)–(18): what the decision costs, charged to the queue."""
-        spent = spread(cost, shape)
-        if not np.all((spent >= 0) & np.isfinite(spent)):
-            worst = int(np.flatnonzero(~((spent >= 0) & np.isfinite(spent)))[0])
-            raise CostError(
-                knob, f"client {worst}" if shape else "the server", spent.flat[worst], self.iteration
-            )
+        with np.errstate(invalid="ignore"):
+            spent = spread(cost(amount), shape)
+        sound = (spent >= 0) & np.isfinite(spent)
+        if not np.all(sound):
+            worst = int(np.flatnonzero(~sound)[0])
+            who = f"client {worst}" if shape else "the server"
+            raise CostError(knob, who, spent.flat[worst], self.iteration)
         if rule.queue is not None:
             rule.queue.charge(spent)
         return spent

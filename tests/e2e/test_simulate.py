@@ -1,0 +1,242 @@
+"""flexfl.simulate as a person uses it in Python."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import flexfl
+from flexfl.costs import Affine, Linear
+from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
+from flexfl.results.store import MetricStore
+
+RNG = np.random.default_rng(5)
+TRAIN = {"iterations": 12, "batch_size": 8, "learning_rate": 0.1, "evaluate_every": 5}
+
+
+def pairs(sizes, features=6, classes=3):
+    return [(RNG.normal(size=(n, features)), RNG.integers(0, classes, n)) for n in sizes]
+
+
+DATA = flexfl.Federated.of_clients(pairs([20, 20, 20]), test=pairs([10])[0])
+
+
+def network(*layers):
+    return nn.Sequential(*(layers or (nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))))
+
+
+def dropping(share):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return network(nn.Linear(6, 8), nn.Dropout(share), nn.Linear(8, 3))
+
+
+def simulate(model=None, data=DATA, **more):
+    more = {"train": TRAIN, "engine": {"dtype": "float64"}, "budget": {"compute": 0.3, "uplink": 0.1}} | more
+    return flexfl.simulate(model=network() if model is None else model, data=data, **more)
+
+
+class Centred(nn.Module):
+    """Subtracts the mean over the batch, perhaps in training only."""
+
+    def __init__(self, in_training_only=False):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer, self.in_training_only = nn.Linear(6, 3), in_training_only
+
+    def forward(self, x):
+        outputs = self.layer(x)
+        apart = self.in_training_only and not self.training
+        return outputs if apart else outputs - outputs.mean(dim=0)
+
+
+@pytest.mark.parametrize("module", [Centred(), Centred(in_training_only=True)])
+@pytest.mark.parametrize("sizes", [[20, 20, 20], [4, 20, 20]])
+def test_clients_are_never_mixed(module, sizes):
+    result = simulate(module, flexfl.Federated.of_clients(pairs(sizes)))
+    assert result.summary["gradients"] == "vmap"
+
+
+def test_modes_and_gradients_of_the_module_are_left_as_they_were():
+    module = network(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    module[1].eval()
+    module[2].eval()
+    result = simulate(module)
+    assert [part.training for part in result.model] == [True, False, False, True]
+    assert all(p.requires_grad for p in module.parameters())
+    assert not any(part._forward_hooks for part in module.modules())
+    assert module[0].bias.untyped_storage().nbytes() == 8 * 8  # its own, not a view of all parameters
+
+
+def test_dropout_draws_from_the_runs_own_streams():
+    def run(noise):
+        torch.manual_seed(noise)
+        before = torch.get_rng_state()
+        params = simulate(dropping(0.5)).params
+        assert torch.equal(torch.get_rng_state(), before)
+        return params
+
+    first, second = run(1), run(2)
+    assert np.array_equal(first, second)
+    assert not np.allclose(first, simulate(dropping(0.0)).params)
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x) + self.calls
+
+
+def test_a_buffer_that_changes_in_training_is_refused():
+    with pytest.raises(flexfl.InputError, match=r"model\.calls may not change"):
+        simulate(Counting())
+
+
+class Broken:
+    """A cost that is unsound in one iteration."""
+
+    def __init__(self, value, at=3):
+        self.value, self.iteration = value, at
+
+    def at(self, moment):
+        alpha = self.value if moment.iteration == self.iteration else 0.5
+        return Linear(np.full(moment.shape, alpha))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_an_unsound_cost_stops_the_run(value):
+    with pytest.raises(CostError, match=r"costs\.compute must be finite and ≥ 0.*client 0 in iteration 3"):
+        simulate(costs={"compute": Broken(value)})
+
+
+def test_a_cost_model_of_the_wrong_shape_is_refused_before_any_work(tmp_path):
+    class Short:
+        def at(self, moment):
+            return Affine(np.zeros(2), np.ones(2))
+
+    with pytest.raises(flexfl.InputError, match=r"costs\.uplink must give a cost for each of the 3 clients"):
+        simulate(costs={"uplink": Short()}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+NUMBERS = flexfl.Federated.of_clients([(RNG.normal(size=(9, 6)), RNG.normal(size=9)) for _ in range(3)])
+
+
+COLUMN = flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))])
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "loss", "told"),
+    [
+        (network(nn.Linear(6, 1)), NUMBERS, None, "must have outputs of the labels' shape"),
+        (network(nn.Linear(6, 2)), DATA, None, "must give one output for each of the 3 classes"),
+        (
+            network(),
+            flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))]),
+            None,
+            "loss must accept",
+        ),
+        (network(), DATA, lambda out, y: out.sum(dim=1), "loss must give the mean loss of a minibatch"),
+        (network(nn.Linear(6, 1)), DATA, lambda out, y: out[y].mean() / 0 + out.nope, "loss must accept"),
+    ],
+)
+def test_outputs_labels_and_loss_must_fit(model, data, loss, told):
+    with pytest.raises(flexfl.InputError, match=told):
+        simulate(model, data, loss=loss)
+
+
+def test_a_loss_of_ones_own_frees_the_outputs():
+    binary = flexfl.Federated.of_clients(pairs([20, 20], classes=2))
+    loss = lambda out, y: nn.functional.binary_cross_entropy_with_logits(out[:, 0], y.to(out.dtype))  # noqa: E731
+    assert simulate(network(nn.Linear(6, 1)), binary, loss=loss).summary["train_loss"] > 0
+
+
+def test_sections_go_over_a_spec():
+    result = flexfl.simulate(
+        "quickstart",
+        data=DATA,
+        model=network(),
+        train={"iterations": 3},
+        budget={"compute": {"shared": [{"clients": range(2), "limit": np.float32(0.5)}], "others": 0.2}},
+    )
+    assert result.run.spec["train"]["iterations"] == 3
+    assert result.run.spec["train"]["learning_rate"] == 0.1
+    assert result.run.spec["budget"]["uplink"] == 0.01
+
+
+def test_resume_goes_on_with_an_equal_cost_object_and_refuses_another_network(tmp_path):
+    class Courier:
+        def at(self, moment):
+            return lambda k: 0.01 * np.ceil(np.asarray(k) / 7)
+
+    def run(iterations, frozen_seed=0):
+        torch.manual_seed(frozen_seed)
+        first = nn.Linear(6, 6).requires_grad_(False)
+        return simulate(
+            nn.Sequential(first, *network()),
+            costs={"uplink": Courier()},
+            train=TRAIN | {"iterations": iterations},
+            out=tmp_path / "run",
+            resume=True,
+        )
+
+    run(6)
+    assert run(12).summary["iterations"] == 12
+    with pytest.raises(RunDirectoryError, match="its model is"):
+        run(14, frozen_seed=9)
+
+
+def test_a_refused_resume_changes_nothing(tmp_path):
+    out = tmp_path / "run"
+    simulate(out=out)
+    (checkpoint,) = out.glob("checkpoint-*")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"\1")
+    before = {path.name: path.read_bytes() for path in out.iterdir() if "sqlite" not in path.name}
+    with pytest.raises(RunDirectoryError, match="corrupt or foreign"):
+        simulate(out=out, resume=True, train=TRAIN | {"iterations": 20})
+    after = {path.name: path.read_bytes() for path in out.iterdir() if "sqlite" not in path.name}
+    assert before.keys() == after.keys()
+    assert all(before[name] == after[name] for name in before if name != "spec.toml")
+
+
+def test_files_of_others_are_never_touched(tmp_path):
+    (tmp_path / "film.partial").write_text("mine")
+    with pytest.raises(RunDirectoryError, match="not empty and holds no run"):
+        simulate(out=tmp_path)
+    assert (tmp_path / "film.partial").read_text() == "mine"
+    MetricStore(tmp_path / "new.sqlite", create=True).close()
+
+
+def test_diverging_names_client_and_iteration_and_keeps_the_checkpoint(tmp_path):
+    out = tmp_path / "run"
+    train = TRAIN | {"iterations": 400, "learning_rate": 1e4}
+    settings = {"train": train, "engine": {"checkpoint_every": 1}}
+    with pytest.raises(
+        NonFiniteError, match=r"client \d+ became NaN or infinite in iteration \d+.*stays"
+    ) as caught:
+        simulate(network(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)), out=out, **settings)
+    store = MetricStore(out / "metrics.sqlite")
+    assert store.checkpoint()[0] == caught.value.iteration
+    store.close()
+
+
+def test_resume_without_a_directory_is_refused():
+    with pytest.raises(flexfl.InputError, match="give out="):
+        simulate(resume=True)
+
+
+def test_the_summary_is_json_whatever_was_measured(tmp_path):
+    out = tmp_path / "run"
+    simulate(network(nn.Linear(6, 1), nn.Flatten(0)), NUMBERS, out=out)
+    summary = json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail)
+    assert summary["test_accuracy"] is None
