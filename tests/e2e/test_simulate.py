@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import flexfl
+from flexfl.control import FixedCompute, Policy, SendAll
+from flexfl.control.policy import Unqueued
 from flexfl.costs import Affine, Linear
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
 from flexfl.results.store import MetricStore
@@ -159,6 +161,30 @@ def test_a_loss_of_ones_own_frees_the_outputs():
     binary = flexfl.Federated.of_clients(pairs([20, 20], classes=2))
     loss = lambda out, y: nn.functional.binary_cross_entropy_with_logits(out[:, 0], y.to(out.dtype))  # noqa: E731
     assert simulate(network(nn.Linear(6, 1)), binary, loss=loss).summary["train_loss"] > 0
+
+
+def test_rules_of_ones_own():
+    class Thrifty(Unqueued):
+        """Sends its largest component in every third iteration."""
+
+        def decide(self, cost, magnitudes, moment):
+            nonzero, _ = magnitudes.above(0.0)
+            return np.minimum(1 if moment.iteration % 3 == 2 else 0, nonzero)
+
+    policy = Policy(FixedCompute(), Thrifty(), SendAll())
+    run = simulate(control={"policy": policy}).run
+    assert run.iterations["senders"].tolist() == [0, 0, 3] * 4
+    assert run.spec["control"]["policy"] == "given:FixedCompute, Thrifty, SendAll"
+    with pytest.raises(flexfl.InputError, match="was a Python object"):
+        simulate(control=run.spec["control"])
+
+
+def test_the_number_of_threads_is_part_of_a_run(tmp_path):
+    run = simulate(out=tmp_path / "run").run
+    assert run.spec["engine"]["threads"] == 1
+    engine = {"dtype": "float64", "threads": 2}
+    with pytest.raises(RunDirectoryError, match=r"engine\.threads is 1 there, got 2"):
+        simulate(out=tmp_path / "run", resume=True, engine=engine)
 
 
 def test_sections_go_over_a_spec():

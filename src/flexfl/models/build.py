@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from flexfl.errors import Fault, InputError
 from flexfl.models.networks import cnn, mlp
-from flexfl.spec.costs import GIVEN
-from flexfl.spec.names import import_object, is_import_path
+from flexfl.spec.names import GIVEN, import_object, is_import_path, must_be_given_again
 from flexfl.spec.sections import ModelSpec
 from flexfl.streams import Streams
 
@@ -27,8 +26,7 @@ def build_model(spec: ModelSpec, streams: Streams) -> nn.Module:
     if is_import_path(spec.name):
         make = import_object(spec.name, "model.name")
     elif spec.name.startswith(GIVEN):
-        rule = "was a Python object when this spec ran"
-        raise InputError([Fault("model.name", rule, spec.name, "hand it to flexfl.simulate again")])
+        raise must_be_given_again("model.name", spec.name)
     else:
         make = NETWORKS[spec.name]
     with torch.random.fork_rng(devices=[]):

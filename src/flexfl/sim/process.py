@@ -12,13 +12,17 @@ import numba
 import torch
 
 
+def usable_threads(wanted: int | None) -> int:
+    """So many as wanted, or as torch has; not more than numba was started with."""
+    return min(wanted or torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))
+
+
 @contextmanager
-def threads(count: int | None) -> Iterator[None]:
+def threads(count: int) -> Iterator[None]:
     """Torch and numba with the same number of threads, given back afterwards."""
     before = torch.get_num_threads(), numba.get_num_threads()
-    wanted = min(count or before[0], int(numba.config.NUMBA_NUM_THREADS))
-    torch.set_num_threads(wanted)
-    numba.set_num_threads(wanted)
+    torch.set_num_threads(count)
+    numba.set_num_threads(count)
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from flexfl.control.policy import KNOBS
+from flexfl.control.policy import KNOBS, Policy
 from flexfl.costs import CostModel
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
@@ -27,11 +27,11 @@ from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.evaluate import Evaluator, default_loss
 from flexfl.sim.gradients import Loss
-from flexfl.sim.process import stop_signals, threads
+from flexfl.sim.process import stop_signals, threads, usable_threads
 from flexfl.sim.progress import OnProgress, Progress
 from flexfl.spec.build import build_costs, build_policy, check_costs
-from flexfl.spec.costs import GIVEN
 from flexfl.spec.load import load_spec, to_toml
+from flexfl.spec.names import GIVEN, must_be_given_again
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
 
@@ -71,15 +71,19 @@ def simulate(
     data      a `Federated`; the spec's dataset if left out
     loss      outputs and labels of a minibatch → mean loss; by default cross-entropy for class
               labels and mean squared error for numbers
-    costs=…   may hold objects that follow `costs.CostModel`
+    costs=…   may hold objects that follow `costs.CostModel`; control={"policy": …} a `control.Policy`
     out       the run directory; a temporary one if left out
     resume    go on with the run in `out`
     """
     if resume and out is None:
         raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
-    resolved, given_costs = _resolve(spec, sections, model, data)
-    with threads(resolved.engine.threads):
-        problem = _prepare(resolved, model, data, loss, given_costs)
+    resolved, objects = _resolve(spec, sections, model, data)
+    # Stored with the run: another number of threads would round sums in another order.
+    count = usable_threads(resolved.engine.threads)
+    engine = resolved.engine.model_copy(update={"threads": count})
+    resolved = resolved.model_copy(update={"engine": engine})
+    with threads(count):
+        problem = _prepare(resolved, model, data, loss, objects)
         if out is not None:
             return _train(resolved, problem, Path(out), resume, on_progress)
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
@@ -89,13 +93,21 @@ def simulate(
             return result
 
 
+@dataclass(frozen=True)
+class _Objects:
+    """What was handed over in Python instead of being named in the spec."""
+
+    costs: dict[str, CostModel]
+    policy: Policy | None
+
+
 def _resolve(
     spec: Spec | str | Path | None,
     sections: Mapping[str, Mapping[str, Any]],
     model: nn.Module | None,
     data: Federated | None,
-) -> tuple[Spec, dict[str, CostModel]]:
-    """The resolved spec, in which objects handed over in Python are named, and the cost objects."""
+) -> tuple[Spec, _Objects]:
+    """The resolved spec, in which objects handed over in Python are named, and these objects."""
     base = load_spec(str(spec)) if isinstance(spec, str | Path) else spec
     given: dict[str, Any] = {} if base is None else base.plain()
     for name, table in sections.items():
@@ -109,12 +121,17 @@ def _resolve(
             # Without its address in memory, so that another process can resume with an equal one.
             told = re.sub(r" at 0x[0-9a-f]+", "", repr(cost))
             given["costs"][knob] = {"kind": GIVEN + _name_of(cost), "repr": told}
+    policy = dict(given.get("control", {})).get("policy")
+    if isinstance(policy, Policy):
+        rules = (policy.compute, policy.uplink, policy.downlink)
+        given["control"]["policy"] = GIVEN + ", ".join(type(rule).__name__ for rule in rules)
     if model is not None:
         given["model"] = {"name": GIVEN + _name_of(model)}
     if data is not None:
         own = {"name": f"{GIVEN}Federated", "clients": data.clients, "partition": f"{GIVEN}parts"}
         given["data"] = {**given.get("data", {}), **own}
-    return parse(given, where="the settings"), costs
+    objects = _Objects(costs, policy if isinstance(policy, Policy) else None)
+    return parse(given, where="the settings"), objects
 
 
 def _plain(value: Any) -> Any:
@@ -135,13 +152,12 @@ def _prepare(
     model: nn.Module | None,
     data: Federated | None,
     loss: Loss | None,
-    given_costs: dict[str, CostModel],
+    objects: _Objects,
 ) -> Problem:
     """Build everything and check what the spec alone cannot tell, before any work starts."""
     if data is None:
         if spec.data.name.startswith(GIVEN):
-            rule = "was a Python object when this spec ran"
-            raise InputError([Fault("data.name", rule, spec.data.name, "hand it to flexfl.simulate again")])
+            raise must_be_given_again("data.name", spec.data.name)
         data = load_federated(spec.data, seed=spec.train.seed)
     module = build_model(spec.model, Streams(spec.train.seed)) if model is None else model
     dtype = getattr(torch, spec.engine.dtype)
@@ -155,13 +171,13 @@ def _prepare(
         faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
     if faults:
         raise InputError(faults, "the model and the data")
-    costs, flat = build_costs(spec, given_costs), FlatModel(module, dtype)
+    costs, flat = build_costs(spec, objects.costs), FlatModel(module, dtype)
     check_costs(costs, clients=data.clients, dim=flat.dim)
     return Problem(
         model=flat,
         loss=chosen,
         data=data,
-        policy=build_policy(spec, costs),
+        policy=objects.policy or build_policy(spec, costs),
         costs=costs,
         weights=data.weights(spec.data.weights),
         learning_rate=spec.train.learning_rate,

@@ -13,8 +13,8 @@ from flexfl.control.baselines import PeriodicSend, RandomisedCompute, Randomised
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError
-from flexfl.spec.costs import COMPUTE_COSTS, GIVEN, MESSAGE_COSTS
-from flexfl.spec.names import import_object, is_import_path
+from flexfl.spec.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.spec.names import GIVEN, import_object, is_import_path, must_be_given_again
 from flexfl.spec.schema import Spec
 from flexfl.spec.sections import ControlSpec
 from flexfl.streams import Streams
@@ -34,8 +34,7 @@ def build_costs(spec: Spec, given: Mapping[str, CostModel] | None = None) -> dic
         if is_import_path(kind):
             make = import_object(kind, f"costs.{knob}.kind")
         elif kind.startswith(GIVEN):
-            rule = "was a Python object when this spec ran"
-            raise InputError([Fault(f"costs.{knob}", rule, kind, "hand it to flexfl.simulate again")])
+            raise must_be_given_again(f"costs.{knob}", kind)
         else:
             make = kinds[kind]
         try:
@@ -69,6 +68,8 @@ def check_costs(costs: Mapping[str, CostModel], *, clients: int, dim: int) -> No
 
 def build_policy(spec: Spec, costs: Mapping[str, CostModel]) -> Policy:
     """The three rules of the policy, each with its own queues."""
+    if spec.control.policy_of("compute").startswith(GIVEN):
+        raise must_be_given_again("control.policy", spec.control.policy)
     return Policy(
         compute=_compute_rule(spec, getattr(costs["compute"], "mean_cost", None)),
         uplink=_send_rule(spec, "uplink", (spec.data.clients,)),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from flexfl.costs import ConstantCompute, ConstantMessage, FadingChannel, PacketMessage, UniformCompute
 from flexfl.spec import checks
-from flexfl.spec.names import is_import_path, nearest
+from flexfl.spec.names import GIVEN, is_import_path, nearest
 
 COMPUTE_COSTS: dict[str, type] = {"uniform": UniformCompute, "constant": ConstantCompute}
 MESSAGE_COSTS: dict[str, type] = {
@@ -20,9 +20,6 @@ MESSAGE_COSTS: dict[str, type] = {
     "constant": ConstantMessage,
     "packets": PacketMessage,
 }
-GIVEN = "given:"
-"""Marks, in a resolved spec, an object that was handed over in Python."""
-
 _POSITIVE = {"factor", "components_per_packet", "high"}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "compute": {"kind": "uniform"},

@@ -12,6 +12,9 @@ from typing import Any
 
 from flexfl.errors import Fault, InputError
 
+GIVEN = "given:"
+"""Marks, in a resolved spec, an object that was handed over in Python."""
+
 _IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -38,3 +41,9 @@ def import_object(path: str, field: str) -> Any:
     except (ImportError, AttributeError) as error:
         remedy = f"{error}; start where {module}.py lies, or install it"
         raise InputError([Fault(field, "must name something that can be imported", path, remedy)]) from error
+
+
+def must_be_given_again(field: str, name: Any) -> InputError:
+    """For a resolved spec that names an object which only its author has."""
+    rule = "was a Python object when this spec ran"
+    return InputError([Fault(field, rule, name, "hand it to flexfl.simulate again")])

@@ -9,8 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from flexfl.control.policy import KNOBS
 from flexfl.spec import checks
-from flexfl.spec.costs import GIVEN
-from flexfl.spec.names import is_import_path, nearest
+from flexfl.spec.names import GIVEN, is_import_path, nearest
 
 DATASETS = ("fashion-mini", "fashion-mnist", "cifar10", "file")
 PARTITIONS = ("one-class", "iid")
@@ -72,6 +71,8 @@ class TrainSpec(Section):
 
 
 def _policy(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(GIVEN):
+        return value
     for name in value.values() if isinstance(value, Mapping) else [value]:
         if name not in POLICIES:
             raise checks.fault(f"must be one of {', '.join(POLICIES)}", name, nearest(name, POLICIES))
