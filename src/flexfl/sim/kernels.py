@@ -21,6 +21,19 @@ _SUMS = {"reassoc", "contract", "nsz"}
 _BLOCK = 2048
 
 
+@njit(cache=True, fastmath=_SUMS)
+def _sums(vector: Array, limit: float) -> tuple[int, float, float]:
+    """#{|b| > limit}, the sum of their squares, and the sum of all squares."""
+    count, above, total = 0, 0.0, 0.0
+    for j in range(len(vector)):
+        size = abs(vector[j])
+        square = np.float64(size) * np.float64(size)
+        total += square
+        count += size > limit
+        above += square if size > limit else 0.0
+    return count, above, total
+
+
 @njit(parallel=True, cache=True, fastmath=_SUMS)
 def add_and_measure(
     residual: Array,
@@ -47,12 +60,8 @@ def add_and_measure(
             block, new = columns[begin : begin + _BLOCK], gradient[begin : begin + _BLOCK]
             for j in range(len(block)):
                 block[j] += factor * new[j]
-            for j in range(len(block)):
-                size = abs(block[j])
-                square = np.float64(size) * np.float64(size)
-                a += square
-                c += size > limit
-                s += square if size > limit else 0.0
+            dc, ds, da = _sums(block, limit)
+            c, s, a = c + dc, s + ds, a + da
         count[row] += c
         above[row] += s
         total[row] += a
@@ -93,12 +102,8 @@ def add_outer_and_measure(
                 x2, x3 = inputs[place[k + 2]], inputs[place[k + 3]]
                 for j in range(len(block)):
                     block[j] += f0 * x0[j] + f1 * x1[j] + f2 * x2[j] + f3 * x3[j]
-            for j in range(len(block)):
-                size = abs(block[j])
-                square = np.float64(size) * np.float64(size)
-                a += square
-                c += size > limit
-                s += square if size > limit else 0.0
+            dc, ds, da = _sums(block, limit)
+            c, s, a = c + dc, s + ds, a + da
         count[row] += c
         above[row] += s
         total[row] += a
@@ -110,15 +115,7 @@ def measure(residual: Array, rows: Array, cut: Array, count: Array, above: Array
     for i in prange(len(rows)):
         row = rows[i]
         limit = cut[row]
-        c, s, a = 0, 0.0, 0.0
-        vector = residual[row]
-        for j in range(len(vector)):
-            size = abs(vector[j])
-            square = np.float64(size) * np.float64(size)
-            a += square
-            c += size > limit
-            s += square if size > limit else 0.0
-        count[row], above[row], total[row] = c, s, a
+        count[row], above[row], total[row] = _sums(residual[row], limit)
 
 
 @njit(parallel=True, cache=True)

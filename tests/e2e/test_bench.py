@@ -1,0 +1,26 @@
+"""flexfl bench tells what it promises; its figures are not judged here."""
+
+from __future__ import annotations
+
+import pytest
+
+from flexfl.sim import bench
+
+
+@pytest.mark.parametrize("shape", ["fashion", "cifar"])
+def test_bench_measures_every_figure(monkeypatch, shape):
+    monkeypatch.setattr(bench, "WARM_UP", 2)
+    found = bench.bench(shape, clients=10, iterations=3)
+    assert found["gradients"] == "one pass"
+    assert found["parameters"] == {"fashion": 39_760, "cifar": 551_786}[shape]
+    assert found["ratio_limit"] == pytest.approx(found["ms"] / found["limit_ms"])
+    assert found["ratio_oracle"] == pytest.approx(found["oracle_ms"] / found["ms"])
+    assert 0 < sum(found["stages_ms"].values()) < 2 * found["ms"]
+    assert found["limit_ms"] > 0
+
+
+def test_scaling_goes_over_the_sizes(monkeypatch):
+    monkeypatch.setattr(bench, "WARM_UP", 2)
+    rows = bench.scaling("fashion", [10, 20], iterations=3)
+    assert [row["clients"] for row in rows] == [10, 20]
+    assert all(row["ms_per_client"] == pytest.approx(row["ms"] / row["clients"]) for row in rows)
