@@ -115,9 +115,11 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
         budget = cost["budget"]
         share = "no limit" if budget is None else f"{cost['spent'] / budget:.0%}"
         table.add_row(knob, _against_budget(cost["spent"], None), _number(budget), share)
-    for name, words in (("test_accuracy", "test accuracy"), ("train_loss", "training loss")):
-        if summary[name] is not None:
-            console.print(f"{words:<14} {summary[name]:.4f}")
+    if summary["test_accuracy"] is not None:
+        recent = f"{summary['recent_test_accuracy']:.4f} over the last ten evaluations"
+        console.print(f"test accuracy  {summary['test_accuracy']:.4f} ({recent})")
+    if summary["train_loss"] is not None:
+        console.print(f"training loss  {summary['train_loss']:.4f}")
     pace = summary["seconds"] / max(1, summary["iterations"]) * 1e3
     console.print(
         f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"
