@@ -55,6 +55,7 @@ class RunDirectory:
             self.store = MetricStore(path / METRICS_FILE, create=not exists)
             self._check_identity(identity, fresh=not exists)
             self._check_length(tomllib.loads(spec_toml)["train"]["iterations"])
+            self._state = self._read_state()
         except BaseException:
             os.close(self._lock)
             raise
@@ -71,11 +72,21 @@ class RunDirectory:
 
     def last_state(self) -> dict[str, NDArray[np.generic]] | None:
         """The newest checkpoint, with the metrics rewound to it; None for a run that has none."""
+        state, self._state = self._state, None
         found = self.store.checkpoint()
-        state = None if found is None else read_checkpoint(self.path / found[1], found[2])
         self.store.rewind(0 if found is None else found[0])
         (self.path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
         return state
+
+    def _read_state(self) -> dict[str, NDArray[np.generic]] | None:
+        found = self.store.checkpoint()
+        if found is None:
+            return None
+        try:
+            return read_checkpoint(self.path / found[1], found[2])
+        except RunDirectoryError:
+            self.store.close()
+            raise
 
     def checkpoint(self, iteration: int, arrays: Arrays, *, by_client: bool) -> None:
         """Save state and metrics; after a crash at any point either this or the previous stands."""

@@ -72,8 +72,9 @@ class Engine:
         drawn = [self._batches.peek(int(n), 0) for n in pair]
         fewest = min(map(len, drawn))
         example = self._minibatch(pair, np.stack([samples[:fewest] for samples in drawn]))
-        self.gradients = choose(problem.model, problem.loss, *example)
-        self._chunk = self._clients_at_once(*example)
+        with seeded(0):  # a model may draw random numbers while it is tried
+            self.gradients = choose(problem.model, problem.loss, *example)
+            self._chunk = self._clients_at_once(*example)
 
     def step(self, lap: Lap = lambda stage: None) -> dict[str, Any]:
         """Run one iteration; returns the record that `results.columns` describes.
@@ -202,8 +203,7 @@ class Engine:
         itemsize = self.params.itemsize
         most = _GRADIENT_BYTES // (itemsize * self.dim)
         if isinstance(self.gradients, OnePass):
-            with seeded(0):
-                self.gradients(x[:1], y[:1])
+            self.gradients(x[:1], y[:1])
             per_client = itemsize * self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
             most = min(most, _ACTIVATION_BYTES // max(1, per_client))
         return max(1, most)
