@@ -47,10 +47,13 @@ class _Reused:
     def __init__(self, key: IntArray) -> None:
         self._bits = np.random.Philox(key=key)
         self._state: Any = self._bits.state  # buffer empty, as in a new generator
+        self._counter: IntArray = self._state["state"]["counter"]
         self._generator = np.random.Generator(self._bits)
 
     def at(self, counters: tuple[int, ...]) -> np.random.Generator:
-        self._state["state"]["counter"][:] = [0, *counters] + [0] * (3 - len(counters))
+        self._counter[:] = 0
+        for place, counter in enumerate(counters, start=1):
+            self._counter[place] = counter
         self._bits.state = self._state
         return self._generator
 

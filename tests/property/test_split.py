@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flexfl.algorithm import client
 from flexfl.algorithm.reference import _largest
 from flexfl.compress import DenseMagnitudes, topk, topk_mask
+from flexfl.control import closed_form
+from flexfl.sim import kernels
 from flexfl.sim.selection import Residuals
 from strategies import rows, vectors
 
@@ -74,3 +77,73 @@ def test_kernels_send_what_topk_sends(b, ask_first, data):
     assert np.array_equal(residuals, b - v)
     np.testing.assert_allclose(total, weights @ v.astype(np.float64), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(kept, np.sum((b - v).astype(np.float64) ** 2, axis=1), rtol=1e-9, atol=1e-9)
+
+
+@given(rows(dtype=np.float32), st.data())
+def test_what_is_remembered_decides_as_reading_does(b, data):
+    """Over iterations in which few rows change, rows that are not read again decide the same."""
+    residuals, plain = b.copy(), b.copy()
+    view = Residuals(residuals)
+    again = Residuals(b.copy())  # stopped and resumed after every iteration
+    number = st.floats(0, 2)
+    for _ in range(4):
+        Phi, beta, gamma = (np.array([data.draw(number) for _ in b]) for _ in range(3))
+        chosen = np.flatnonzero([data.draw(st.booleans()) for _ in b])
+        grads = np.array([[data.draw(st.floats(-1, 1, width=32)) for _ in row] for row in b], np.float32)
+        view.expect(closed_form.cut(0.5, Phi, gamma))
+        view.entering(chosen)
+        view.add(chosen, 0, np.ones(len(chosen), np.float32), grads[chosen])
+        view.entered(chosen)
+        plain[chosen] += grads[chosen]
+        assert np.array_equal(residuals, plain)
+        k = closed_form.num_sent(0.5, Phi, beta, gamma, view)
+        assert np.array_equal(k, closed_form.num_sent(0.5, Phi, beta, gamma, DenseMagnitudes(plain)))
+        total = np.zeros(b.shape[1])
+        kept = view.send(k, 1.0, total)
+        plain -= topk(plain, k)
+        assert np.array_equal(residuals, plain)
+        np.testing.assert_allclose(kept, np.sum(plain.astype(float) ** 2, axis=1), rtol=1e-9, atol=1e-9)
+        again = Residuals(residuals)
+        again.recall(view.knowledge())
+        assert np.array_equal(again.energy, view.energy)
+        view = again
+
+
+@given(rows(dtype=np.float32), st.floats(0.1, 3), st.floats(0.1, 3), st.floats(0.01, 30))
+def test_a_row_is_left_unread_only_if_its_excess_is_too_small(b, first, second, enough):
+    view = Residuals(b)
+    view.above(first)
+    count, energy = view.above(second, enough)
+    true_count, true_energy = DenseMagnitudes(b).above(second)
+    excess = true_energy - true_count * second**2
+    told = (count == true_count) & np.isclose(energy, true_energy)
+    assert np.all(told | ((count == 0) & (excess < enough)))
+
+
+@given(
+    st.integers(1, 4), st.integers(1, 5), st.integers(1, 7), st.integers(1, 9), st.sampled_from(["f4", "f8"])
+)
+def test_products_enter_as_if_written_down(clients, samples, outputs, width, dtype):
+    rng = np.random.default_rng(clients * 1000 + samples * 100 + outputs * 10 + width)
+    start = 2
+    b = rng.standard_normal((clients + 2, start + outputs * width + outputs + 1)).astype(dtype)
+    x = rng.standard_normal((clients, samples, width)).astype(dtype)
+    g = rng.standard_normal((clients, samples, outputs)).astype(dtype)
+    step = rng.standard_normal(clients).astype(dtype)
+    chosen = rng.permutation(clients + 2)[:clients]
+    wanted = b.copy()
+    wanted[chosen, start : start + outputs * width] += step[:, None] * np.einsum(
+        "mko,mki->moi", g, x
+    ).reshape(clients, -1)
+    wanted[chosen, start + outputs * width : -1] += step[:, None] * g.sum(axis=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "_PIECE", width * 2)  # several pieces of a product, the last one short
+        view = Residuals(b)
+        view.entering(chosen)
+        view.add(chosen, 0, step, np.zeros((clients, start), dtype))
+        view.add_outer(chosen, start, step, x, g)
+        view.add_over_samples(chosen, start + outputs * width, step, g)
+        view.add(chosen, b.shape[1] - 1, step, np.zeros((clients, 1), dtype))
+        view.entered(chosen)
+    np.testing.assert_allclose(b, wanted, rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-5)
+    np.testing.assert_allclose(view.energy, np.sum(b.astype(float) ** 2, axis=1), rtol=1e-9)

@@ -14,8 +14,12 @@ class Magnitudes(Protocol):
     without sorting.
     """
 
-    def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
-        """#{j : |b_j| > cut} and the sum of b_j² over that set; cut is (...)."""
+    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        """#{j : |b_j| > cut} and the sum of b_j² over that set; cut and enough are (...).
+
+        A vector whose excess, the sum of b_j² − cut² over that set, stays below `enough` may be
+        answered with (0, 0): who asks has no use for it, and it need not be read.
+        """
         ...
 
     def energies(self) -> FloatArray:

@@ -40,7 +40,7 @@ class DenseMagnitudes:
     def __init__(self, vectors: FloatArray) -> None:
         self._magnitudes = np.abs(np.asarray(vectors, dtype=np.float64))
 
-    def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
+    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
         chosen = self._magnitudes > np.asarray(cut)[..., None]
         counts = np.asarray(np.count_nonzero(chosen, axis=-1))
         return counts, np.asarray(np.sum(self._magnitudes**2, axis=-1, where=chosen))

@@ -17,9 +17,7 @@ def compute_prob(V: Number, Lam: Number, alpha: Number) -> FloatArray:
 
     An empty queue or a free iteration (Λ·α = 0) gives q = 1.
     """
-    price = np.asarray(Lam, dtype=np.float64) * alpha
-    ratio = np.divide(V, price, out=np.ones_like(price), where=price > 0)
-    return np.minimum(1.0, np.sqrt(ratio))
+    return np.asarray(np.sqrt(V / np.maximum(np.asarray(Lam) * alpha, V)))
 
 
 def cut(V: Number, Phi: Number, gamma: Number) -> FloatArray:
@@ -32,13 +30,14 @@ def num_sent(V: Number, Phi: Number, beta: Number, gamma: Number, magnitudes: Ma
 
     One more component changes the objective by Φ·γ − V·b_j², so the best non-empty set is
     k = #{j : V·b_j² > Φ·γ}, a threshold and not a sort. It is sent if that beats sending
-    nothing: V·Σ b_j² > Φ·(β + γ·k), the sum over the set.
+    nothing: V·Σ b_j² > Φ·(β + γ·k), the sum over the set; or, in other words, if the excess
+    Σ (b_j² − Φ·γ/V) over the set is above Φ·β/V.
 
     Deviation: the paper sends j* components, where j* is the first that does *not* help
     (Φ·γ − V·b_j² ≥ 0). The exact minimiser sends k = j* − 1; brute force over every k in
     the tests settles it.
     """
     Phi = np.asarray(Phi, dtype=np.float64)
-    k, energy = magnitudes.above(cut(V, Phi, gamma))
+    k, energy = magnitudes.above(cut(V, Phi, gamma), enough=Phi * beta / V)
     worth_it = V * energy > Phi * (beta + gamma * k)
     return np.where(worth_it, k, 0)

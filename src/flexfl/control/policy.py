@@ -75,7 +75,7 @@ class OnlineCompute:
             q = closed_form.compute_prob(self.tradeoff, queue.pressure, cost.per_gradient)
         else:
             q = search.compute_prob(self.tradeoff, queue.pressure, cost)
-        return np.where(queue.unlimited, 1.0, q)
+        return np.where(queue.unlimited, 1.0, q) if queue.unlimited.any() else q
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class OnlineSend:
     @property
     def _pressure(self) -> FloatArray:
         """No pressure makes the cut zero, which every non-zero component is above."""
-        return np.where(self.queue.unlimited, 0.0, self.queue.pressure)
+        queue = self.queue
+        return np.where(queue.unlimited, 0.0, queue.pressure) if queue.unlimited.any() else queue.pressure
 
     def cut(self, cost: Cost) -> FloatArray:
         if isinstance(cost, Affine):

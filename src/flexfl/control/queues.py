@@ -27,6 +27,8 @@ class VirtualQueue:
     members  for coupled budgets (Section IV-C): the queue that each entity shares; by
              default each has its own. A shared queue is charged the sum over its members,
              and every member decides against its length.
+
+    `unlimited` tells the entities without a budget.
     """
 
     def __init__(
@@ -40,15 +42,11 @@ class VirtualQueue:
         self.budget = np.asarray(budget, dtype=np.float64)
         self.floor = np.asarray(floor, dtype=np.float64)
         self.members = members
+        self.unlimited: BoolArray = np.asarray(self._by_entity(np.isinf(self.budget)))
         start = np.maximum(initial, self.floor)
         self.length: FloatArray = np.broadcast_to(
             np.where(np.isinf(self.budget), self.floor, start), self.budget.shape
         ).copy()
-
-    @property
-    def unlimited(self) -> BoolArray:
-        """Entities without a budget."""
-        return np.asarray(self._by_entity(np.isinf(self.budget)))
 
     @property
     def pressure(self) -> FloatArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from flexfl.arrays import Number
 from flexfl.costs.base import Affine
 from flexfl.streams import Moment
+
+_LN2 = math.log(2.0)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class FadingChannel:
     def at(self, moment: Moment) -> Affine:
         factor = np.asarray(self.factor, dtype=float)
         snr = -2.0 * np.log1p(-moment.uniform("fading"))
-        capacity = np.log1p(snr) / np.log(2.0)
+        capacity = np.log1p(snr) / _LN2
         return Affine(
             per_message=factor * np.asarray(self.per_message, dtype=float),
             per_component=factor / (moment.dim * capacity),

@@ -22,6 +22,7 @@ class Minibatches:
         self._parts, self._streams = parts, streams
         sizes = np.array([len(part) for part in parts])
         self._batch = np.minimum(batch_size, sizes)
+        self._sizes = np.unique(self._batch)
         self._per_epoch = sizes // self._batch
         longest = int((self._per_epoch * self._batch).max())
         self._order = np.zeros((len(parts), longest), dtype=np.int64)
@@ -43,11 +44,13 @@ class Minibatches:
             self._order[client, : len(order)] = order
         self._epoch[clients] = epoch
         self.used[clients] += 1
-        sizes = self._batch[clients]
-        for size in np.unique(sizes):
-            chosen = sizes == size
-            columns = place[chosen, None] * size + np.arange(size)
-            yield clients[chosen], self._order[clients[chosen, None], columns]
+        for size in self._sizes:
+            group, first = clients, place * size
+            if len(self._sizes) > 1:
+                chosen = self._batch[clients] == size
+                group, first = clients[chosen], first[chosen]
+            if len(group):
+                yield group, self._order[group[:, None], first[:, None] + np.arange(size)]
 
     def _epoch_order(self, client: int, epoch: int) -> IntArray:
         part = self._parts[client]

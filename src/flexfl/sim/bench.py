@@ -57,63 +57,49 @@ SHAPES = {
 _CLASSES, _POOL = 10, 6000
 
 
-def bench(shape: str, *, clients: int = 100, iterations: int = 50, oracle: bool = True) -> dict[str, Any]:
-    """Measure one shape; times are medians in milliseconds."""
-    before = _resident()
-    problem = _problem(SHAPES[shape], clients)
-    engine = Engine(problem)
-    for _ in range(WARM_UP):
-        engine.step()
-    laps: dict[str, list[float]] = {}
-    times, computing = [], []
-    for _ in range(iterations):
-        marks: list[tuple[str, float]] = []
-        start = time.perf_counter()
-        record = engine.step(lambda stage, marks=marks: marks.append((stage, time.perf_counter())))  # type: ignore[misc]
-        times.append(time.perf_counter() - start)
-        computing.append(int(record["computed"].sum()))
-        spent: dict[str, float] = {}
-        for (stage, end), (_, begin) in zip(marks, [("", start), *marks], strict=False):
-            spent[stage] = spent.get(stage, 0.0) + end - begin
-        for stage, seconds in spent.items():
-            laps.setdefault(stage, []).append(seconds)
-    resident = _resident() - before
-    samples = round(float(np.mean(computing))) * problem.batch_size
-    limit = _plain_pass(SHAPES[shape], samples) + _read_pass(engine.client_residual)
-    result = {
-        "shape": shape,
-        "clients": clients,
-        "parameters": engine.dim,
-        "threads": torch.get_num_threads(),
-        "gradients": engine.gradients.name,
-        "computing": float(np.mean(computing)),
-        "ms": 1e3 * median(times),
-        "limit_ms": 1e3 * limit,
-        "ratio_limit": median(times) / limit,
-        "stages_ms": {stage: 1e3 * median(seconds) for stage, seconds in laps.items()},
-        "rss_per_client_parameter": resident / (clients * engine.dim),
-    }
-    if oracle:
-        seconds = _oracle(problem)
-        result |= {"oracle_ms": 1e3 * seconds, "ratio_oracle": seconds / median(times)}
-    return result
+def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool = True) -> dict[str, Any]:
+    """Measure one shape; times are medians in milliseconds.
 
-
-def scaling(shape: str, sizes: Sequence[int], *, iterations: int = 20) -> list[dict[str, Any]]:
-    """Milliseconds by client as the number of clients grows."""
-    rows = []
-    for clients in sizes:
-        gc.collect()
-        found = bench(shape, clients=clients, iterations=iterations, oracle=False)
-        rows.append(
-            {
-                "clients": clients,
-                "ms": found["ms"],
-                "ms_per_client": found["ms"] / clients,
-                "rss_per_client_parameter": found["rss_per_client_parameter"],
-            }
-        )
-    return rows
+    Engine and limit take turns, a few iterations each, so that both see the machine in the same
+    mood; the ratio is the median over these rounds.
+    """
+    with threads(usable_threads(None)):
+        problem = _problem(SHAPES[shape], clients)
+        plain = _best_pass(SHAPES[shape], samples=round(_COMPUTING * clients) * problem.batch_size)
+        plain()
+        before = _resident()
+        engine = Engine(problem)
+        for _ in range(WARM_UP):
+            engine.step()
+        resident = _resident() - before
+        read = _reader(engine.client_residual)
+        record, laps = _Record(engine), _Laps(engine)
+        times, limits, ratios = [], [], []
+        for _ in range(_ROUNDS):
+            ours = [laps() for _ in range(iterations // _ROUNDS)]
+            theirs = [_seconds(lambda: (plain(), read())) for _ in range(max(3, iterations // _ROUNDS))]
+            times += ours
+            limits += theirs[1:]
+            ratios.append(median(ours) / median(theirs[1:]))
+        result = {
+            "shape": shape,
+            "clients": clients,
+            "parameters": engine.dim,
+            "threads": torch.get_num_threads(),
+            "threading": numba.threading_layer(),
+            "gradients": engine.gradients.name,
+            "computing": laps.computing,
+            "ms": 1e3 * median(times),
+            "limit_ms": 1e3 * median(limits),
+            "ratio_limit": median(ratios),
+            "stages_ms": laps.stages_ms,
+            "rss_per_client_parameter": resident / (clients * engine.dim),
+        }
+        engine.release()
+        if oracle:
+            seconds = _oracle(problem)
+            result |= {"oracle_ms": 1e3 * seconds, "ratio_oracle": seconds / median(times)}
+        return result
 
 
 def _problem(shape: Shape, clients: int) -> Problem:

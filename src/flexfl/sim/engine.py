@@ -24,13 +24,12 @@ from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import CostError, NonFiniteError
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients import Loss, OnePass, Outer, Pieces, choose
-from flexfl.sim.process import seeded
+from flexfl.sim.gradients import Loss, OnePass, Outer, OverSamples, Pieces, choose
+from flexfl.sim.process import own_generator, seed_generator
 from flexfl.sim.selection import Residuals
 from flexfl.streams import Streams
 from flexfl.wire import message_bytes
 
-_FEW_SAMPLES = 64
 _PIECE_BYTES = 16 * 2**20
 _GRADIENT_BYTES = 64 * 2**20
 _ACTIVATION_BYTES = 32 * 2**20
@@ -66,20 +65,24 @@ class Engine:
         self.params: NDArray[Any] = problem.model.params.numpy()
         self.server_residual = np.zeros(self.dim, dtype=self.params.dtype)
         self.client_residual = np.zeros((self.clients, self.dim), dtype=self.params.dtype)
+        self._accumulated = Residuals(self.client_residual, empty=True)
+        self._aggregated = Residuals(self.server_residual, empty=True)
         self.iteration = 0
         # Two clients, as many samples of each: enough to tell clients from a mixture.
         pair = np.array([0, self.clients - 1])
         drawn = [self._batches.peek(int(n), 0) for n in pair]
         fewest = min(map(len, drawn))
         example = self._minibatch(pair, np.stack([samples[:fewest] for samples in drawn]))
-        with seeded(0):  # a model may draw random numbers while it is tried
+        with own_generator():  # a model may draw random numbers while it is tried
+            seed_generator(0)
             self.gradients = choose(problem.model, problem.loss, *example)
             self._chunk = self._clients_at_once(*example)
 
+    @np.errstate(invalid="ignore")  # what is not a number is found and told with its name
     def step(self, lap: Lap = lambda stage: None) -> dict[str, Any]:
         """Run one iteration; returns the record that `results.columns` describes.
 
-        `lap` is told the name of each stage when it ends.
+        `lap` is told the name of each stage when it ends. Torch's own generator is seeded.
         """
         t, N, D = self.iteration, self.clients, self.dim
         policy, costs = self._problem.policy, self._problem.costs
@@ -98,8 +101,9 @@ class Engine:
 
         moment = self._streams.moment("uplink", t, D, (N,))
         cost = costs["uplink"].at(moment)
-        accumulated = Residuals(self.client_residual, policy.uplink.cut(cost))
-        record["batch_loss"] = self._accumulate(accumulated, np.flatnonzero(computed), step, lap)  # line 6
+        accumulated = self._accumulated
+        accumulated.expect(policy.uplink.cut(cost))
+        record["batch_loss"] = self._accumulate(computed.nonzero()[0], step, lap)  # line 6
         k = policy.uplink.decide(cost, accumulated, moment)  # P3.2
         self._refuse_non_finite("client {}", "the gradient", accumulated.energy)
         lap("what to send")
@@ -113,7 +117,9 @@ class Engine:
 
         moment = self._streams.moment("downlink", t, D)
         cost = costs["downlink"].at(moment)
-        aggregated = Residuals(self.server_residual, policy.downlink.cut(cost))
+        aggregated = self._aggregated
+        aggregated.changed()
+        aggregated.expect(policy.downlink.cut(cost))
         k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
         self._refuse_non_finite("the server", "the aggregated update", aggregated.energy)
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
@@ -137,6 +143,8 @@ class Engine:
             "params": self.params,
             "server_residual": self.server_residual,
             "client_residual": self.client_residual,
+            "client_knowledge": self._accumulated.knowledge(),
+            "server_knowledge": self._aggregated.knowledge(),
             "batches_used": self._batches.used,
             "iteration": np.array([self.iteration]),
         } | {f"queue.{knob}": np.atleast_1d(queue.length) for knob, queue in queues.items()}
@@ -152,6 +160,8 @@ class Engine:
         self.params[:] = state["params"]
         self.server_residual[:] = state["server_residual"]
         self.client_residual[:] = state["client_residual"]
+        self._accumulated.recall(state["client_knowledge"])
+        self._aggregated.recall(state["server_knowledge"])
         self._batches.used[:] = state["batches_used"]
         self.iteration = int(state["iteration"][0])
         for knob, queue in self._problem.policy.queues.items():
@@ -162,32 +172,36 @@ class Engine:
         if isinstance(self.gradients, OnePass):
             self.gradients.release()
 
-    def _accumulate(self, accumulated: Residuals, clients: IntArray, step: FloatArray, lap: Lap) -> float:
+    def _accumulate(self, clients: IntArray, step: FloatArray, lap: Lap) -> float:
         """b = e − (η/q)·g for each of `clients`; returns the mean of their losses."""
         if not len(clients):
             return float("nan")
         total = 0.0
-        with seeded(self._streams.torch_seed("dropout", self.iteration)):
-            for group, samples in self._batches.draw(clients):
-                for begin in range(0, len(group), self._chunk):
-                    part = slice(begin, begin + self._chunk)
-                    x, y = self._minibatch(group[part], samples[part])
-                    lap("minibatches")
-                    pieces, loss = self.gradients(x, y)
-                    lap("gradients")
-                    self._enter(accumulated, group[part], step[group[part]], pieces)
-                    total += loss
-                    lap("residuals")
+        seed_generator(self._streams.torch_seed("dropout", self.iteration))
+        for group, samples in self._batches.draw(clients):
+            for begin in range(0, len(group), self._chunk):
+                part = slice(begin, begin + self._chunk)
+                x, y = self._minibatch(group[part], samples[part])
+                lap("minibatches")
+                pieces, loss = self.gradients(x, y)
+                lap("gradients")
+                self._enter(group[part], step[group[part]], pieces)
+                total += loss
+                lap("residuals")
         return total / len(clients)
 
-    def _enter(self, accumulated: Residuals, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
+    def _enter(self, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
         """b[rows] += step·g, parameter by parameter."""
-        model = self._problem.model
+        model, factor = self._problem.model, step.astype(self.params.dtype)
+        self._accumulated.entering(rows)
         for name, place in zip(model.names, model.slices, strict=True):
             piece = pieces[name]
-            if isinstance(piece, Outer) and _mostly_zero(piece):
+            if isinstance(piece, Outer):
                 x, g = piece.x.contiguous().numpy(), piece.g.contiguous().numpy()
-                accumulated.add_outer(rows, place.start, step, x, g)
+                self._accumulated.add_outer(rows, place.start, factor, x, g)
+                continue
+            if isinstance(piece, OverSamples):
+                self._accumulated.add_over_samples(rows, place.start, factor, piece.g.contiguous().numpy())
                 continue
             size = (place.stop - place.start) * self.params.itemsize
             at_once = max(1, _PIECE_BYTES // size)
@@ -195,8 +209,8 @@ class Engine:
                 part = slice(begin, begin + at_once)
                 grads = piece.dense(part)
                 flat = grads.reshape(len(grads), -1).contiguous().numpy()
-                accumulated.add(rows[part], place.start, step[part], flat)
-        accumulated.entered(rows)
+                self._accumulated.add(rows[part], place.start, factor[part], flat)
+        self._accumulated.entered(rows)
 
     def _clients_at_once(self, x: Tensor, y: Tensor) -> int:
         """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
@@ -224,10 +238,9 @@ class Engine:
         self, knob: str, rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[int, ...]
     ) -> FloatArray:
         """(16)–(18): what the decision costs, charged to the queue."""
-        with np.errstate(invalid="ignore"):
-            spent = spread(cost(amount), shape)
+        spent = spread(cost(amount), shape)
         sound = (spent >= 0) & np.isfinite(spent)
-        if not np.all(sound):
+        if not sound.all():
             worst = int(np.flatnonzero(~sound)[0])
             who = f"client {worst}" if shape else "the server"
             raise CostError(knob, who, spent.flat[worst], self.iteration)
@@ -236,17 +249,10 @@ class Engine:
         return spent
 
     def _refuse_non_finite(self, who: str, what: str, energy: FloatArray) -> None:
-        if not np.all(np.isfinite(energy)):
+        if not np.isfinite(energy).all():
             worst = int(np.flatnonzero(~np.isfinite(energy))[0])
             raise NonFiniteError(who.format(worst), what, self.iteration)
 
 
 def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArray:
     return np.full(shape, np.nan) if rule.queue is None else rule.queue.pressure.copy()
-
-
-def _mostly_zero(piece: Outer) -> bool:
-    """Few samples in a minibatch and few of their gradients alive: then products of the rest are cheaper."""
-    if piece.g.shape[1] > _FEW_SAMPLES:
-        return False
-    return int(torch.count_nonzero(piece.g)) < 0.3 * piece.g.numel()

@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.extending import get_cython_function_address, intrinsic
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -34,6 +36,19 @@ def _sums(vector: Array, limit: float) -> tuple[int, float, float]:
     return count, above, total
 
 
+@njit(cache=True, fastmath=_SUMS)
+def _add_block(columns: Array, factor: float, new: Array, limit: float) -> tuple[int, float, float]:
+    """columns += factor·new; returns `_sums`, taken while the columns are at hand."""
+    c, s, a = 0, 0.0, 0.0
+    for begin in range(0, len(columns), _BLOCK):
+        block, added = columns[begin : begin + _BLOCK], new[begin : begin + _BLOCK]
+        for j in range(len(block)):
+            block[j] += factor * added[j]
+        dc, ds, da = _sums(block, limit)
+        c, s, a = c + dc, s + ds, a + da
+    return c, s, a
+
+
 @njit(parallel=True, cache=True, fastmath=_SUMS)
 def add_and_measure(
     residual: Array,
@@ -50,24 +65,42 @@ def add_and_measure(
 
     The sums of `measure` over these columns are added to count, above and total.
     """
-    width = grads.shape[1]
     for i in prange(len(rows)):
-        row, factor = rows[i], step[i]
-        limit = cut[row]
-        c, s, a = 0, 0.0, 0.0
-        columns, gradient = residual[row][start : start + width], grads[i]
-        for begin in range(0, width, _BLOCK):
-            block, new = columns[begin : begin + _BLOCK], gradient[begin : begin + _BLOCK]
-            for j in range(len(block)):
-                block[j] += factor * new[j]
-            dc, ds, da = _sums(block, limit)
-            c, s, a = c + dc, s + ds, a + da
+        row = rows[i]
+        columns = residual[row][start : start + grads.shape[1]]
+        c, s, a = _add_block(columns, step[i], grads[i], cut[row])
         count[row] += c
         above[row] += s
         total[row] += a
 
 
-@njit(parallel=True, cache=True, fastmath=_SUMS)
+@intrinsic
+def _call(typing: Any, routine: Any, arguments: Any) -> Any:
+    """Calls the routine at that address; its arguments are addresses, as everywhere in BLAS.
+
+    Not numba's own function objects: unpacking one costs more than a small product.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.VoidType(), [word] * len(arguments))
+        function = builder.inttoptr(values[0], kind.as_pointer())
+        given = [builder.extract_value(values[1], n) for n in range(len(arguments))]
+        builder.call(function, given)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, arguments), generate
+
+
+_GEMM = {
+    np.dtype(dtype): np.uintp(get_cython_function_address("scipy.linalg.cython_blas", name))
+    for dtype, name in ((np.float32, "sgemm"), (np.float64, "dgemm"))
+}
+_TRANSPOSED = np.frombuffer(b"NT", dtype=np.uint8)
+_PIECE = 2**17
+"""Components of a product that are made at once: they stay in the second-level cache."""
+
+
 def add_outer_and_measure(
     residual: Array,
     rows: Array,
@@ -80,30 +113,94 @@ def add_outer_and_measure(
     above: Array,
     total: Array,
 ) -> None:
-    """As above for gradients gᵀ·x given as x (M, K, in) and g (M, K, out); zeros of g cost nothing."""
-    _, samples, width = x.shape
+    """As above for gradients gᵀ·x given as x (M, K, in) and g (M, K, out), never written down whole."""
+    outputs, width = g.shape[2], x.shape[2]
+    at_once = min(outputs, max(1, _PIECE // width))
+    pieces = -(-outputs // at_once)
+    # Sizes and factors as BLAS wants them, by address; held here for as long as the kernel runs.
+    sizes = np.array([width, at_once, x.shape[1], outputs, outputs - (pieces - 1) * at_once], dtype=np.int32)
+    zero_one = np.array([0, 1], dtype=step.dtype)
+    gemm = _GEMM[residual.dtype]
+    _add_outer(
+        gemm, _TRANSPOSED, sizes, zero_one, residual, rows, start, step, x, g, cut, count, above, total
+    )
+
+
+@njit(parallel=True, cache=True, fastmath=_SUMS)
+def _add_outer(
+    gemm: Any,
+    transposed: Array,
+    sizes: Array,
+    zero_one: Array,
+    residual: Array,
+    rows: Array,
+    start: int,
+    step: Array,
+    x: Array,
+    g: Array,
+    cut: Array,
+    count: Array,
+    above: Array,
+    total: Array,
+) -> None:
+    width, at_once, outputs = sizes[0], sizes[1], sizes[3]
+    pieces = (outputs + at_once - 1) // at_once
+    n, numbers = sizes.ctypes.data, zero_one.ctypes.data
+    found = np.zeros((len(rows) * pieces, 3))
+    for task in prange(len(rows) * pieces):
+        i, piece = task // pieces, task % pieces
+        first, final = piece * at_once, piece == pieces - 1
+        last = outputs if final else first + at_once
+        product = np.empty((last - first) * width, dtype=residual.dtype)
+        # Row-major to us is transposed to BLAS: product (in, out) = xᵀ (in, K) · g (K, out).
+        addresses = (
+            transposed.ctypes.data,
+            transposed.ctypes.data + np.uintp(1),
+            n,
+            n + np.uintp(16 if final else 4),
+            n + np.uintp(8),
+            numbers + np.uintp(zero_one.itemsize),
+            x[i].ctypes.data,
+            n,
+            g[i].ctypes.data + np.uintp(first * g.itemsize),
+            n + np.uintp(12),
+            numbers,
+            product.ctypes.data,
+            n,
+        )
+        _call(gemm, addresses)
+        block = residual[rows[i]][start + first * width : start + last * width]
+        c, s, a = _add_block(block, step[i], product, cut[rows[i]])
+        found[task, 0], found[task, 1], found[task, 2] = c, s, a
+    for task in range(len(found)):
+        row = rows[task // pieces]
+        count[row] += int(found[task, 0])
+        above[row] += found[task, 1]
+        total[row] += found[task, 2]
+
+
+@njit(parallel=True, cache=True, fastmath=_SUMS)
+def add_over_samples_and_measure(
+    residual: Array,
+    rows: Array,
+    start: int,
+    step: Array,
+    g: Array,
+    cut: Array,
+    count: Array,
+    above: Array,
+    total: Array,
+) -> None:
+    """As above for gradients Σ g over the samples, given as g (M, K, P)."""
+    samples, width = g.shape[1:]
     for i in prange(len(rows)):
-        row = rows[i]
-        limit = cut[row]
-        c, s, a = 0, 0.0, 0.0
-        factor = np.zeros(samples + 4, dtype=residual.dtype)
-        place = np.zeros(samples + 4, dtype=np.int64)
-        vector, inputs = residual[row][start:], x[i]
-        for o in range(g.shape[2]):
-            used = 0
-            for b in range(samples):
-                factor[used], place[used] = step[i] * g[i, b, o], b
-                used += g[i, b, o] != 0
-            factor[used : used + 4] = 0
-            block = vector[o * width : (o + 1) * width]
-            for k in range(0, used, 4):  # four samples at a time; the last ones with factor zero
-                f0, f1, f2, f3 = factor[k], factor[k + 1], factor[k + 2], factor[k + 3]
-                x0, x1 = inputs[place[k]], inputs[place[k + 1]]
-                x2, x3 = inputs[place[k + 2]], inputs[place[k + 3]]
-                for j in range(len(block)):
-                    block[j] += f0 * x0[j] + f1 * x1[j] + f2 * x2[j] + f3 * x3[j]
-            dc, ds, da = _sums(block, limit)
-            c, s, a = c + dc, s + ds, a + da
+        row, factor = rows[i], step[i]
+        columns = residual[row][start : start + width]
+        for b in range(samples):
+            new = g[i, b]
+            for j in range(len(columns)):
+                columns[j] += factor * new[j]
+        c, s, a = _sums(columns, cut[row])
         count[row] += c
         above[row] += s
         total[row] += a

@@ -10,6 +10,7 @@ from types import FrameType
 
 import numba
 import torch
+from threadpoolctl import threadpool_limits
 
 
 def usable_threads(wanted: int | None) -> int:
@@ -19,12 +20,16 @@ def usable_threads(wanted: int | None) -> int:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Torch and numba with the same number of threads, given back afterwards."""
+    """Torch and numba with the same number of threads, given back afterwards.
+
+    SciPy's BLAS, which numba's threads call, has none of its own.
+    """
     before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(count)
     numba.set_num_threads(count)
     try:
-        yield
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before[0])
         numba.set_num_threads(before[1])
@@ -52,15 +57,15 @@ def stop_signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Torch's own generator (which dropout draws from) seeded, and given back as it was.
-
-    Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device.
-    """
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
+def own_generator() -> Iterator[None]:
+    """Torch's own generator (which dropout draws from) to do as one likes with; given back as it was."""
+    before = torch.default_generator.get_state()
     try:
         yield
     finally:
-        generator.set_state(before)
+        torch.default_generator.set_state(before)
+
+
+def seed_generator(seed: int) -> None:
+    """Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device."""
+    torch.default_generator.manual_seed(seed)

@@ -27,7 +27,7 @@ from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.evaluate import Evaluator, default_loss
 from flexfl.sim.gradients import Loss
-from flexfl.sim.process import stop_signals, threads, usable_threads
+from flexfl.sim.process import own_generator, stop_signals, threads, usable_threads
 from flexfl.sim.progress import OnProgress, Progress
 from flexfl.spec.build import build_costs, build_policy, check_costs
 from flexfl.spec.load import load_spec, to_toml
@@ -82,7 +82,7 @@ def simulate(
     count = usable_threads(resolved.engine.threads)
     engine = resolved.engine.model_copy(update={"threads": count})
     resolved = resolved.model_copy(update={"engine": engine})
-    with threads(count):
+    with threads(count), own_generator():
         problem = _prepare(resolved, model, data, loss, objects)
         if out is not None:
             return _train(resolved, problem, Path(out), resume, on_progress)

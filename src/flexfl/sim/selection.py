@@ -1,4 +1,4 @@
-"""The residuals of one iteration: what enters them, what rules may ask of them, what leaves them."""
+"""The residuals of a run: what enters them, what rules may ask of them, what leaves them."""
 
 from __future__ import annotations
 
@@ -11,65 +11,82 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray, Number, spread
 from flexfl.compress import DenseMagnitudes
 from flexfl.sim import kernels
 
+_ROUNDING = 1e-12
+"""Relative error that sums of squares may have; a row within it of being sent is measured."""
+_TINY = np.finfo(np.float64).tiny
+
 
 class Residuals:
     """`compress.Magnitudes` of vectors (N, D) or (D,) by fused passes, without copies and sorts.
 
-    cut is the threshold that the rule is expected to ask about. Rows are measured against it as
-    gradients enter, so that a rule that keeps to it costs no pass of its own, and what is above it
-    is also what is sent.
+    Rows are measured against the threshold that the rule will ask about as gradients enter, so
+    that a rule that keeps to it costs no pass of its own, and what is above it is also what is
+    sent. What was measured is remembered as long as the row does not change: with that, most
+    rows that no gradient entered need not be read at all (see `_cannot_reach`).
     """
 
-    def __init__(self, vectors: NDArray[Any], cut: Number = 0.0) -> None:
+    def __init__(self, vectors: NDArray[Any], *, empty: bool = False) -> None:
+        """`empty` says that the vectors are zero, which saves reading them once."""
         self._rows = vectors.reshape(-1, vectors.shape[-1])
         self._shape = vectors.shape[:-1]
-        self._start(self._exact(cut))
-
-    def _start(self, cut: NDArray[Any]) -> None:
         count = len(self._rows)
-        self._cut = cut
+        self._wanted = np.zeros(count)
+        self._cut = np.zeros(count, dtype=self._rows.dtype)
+        self._changed: BoolArray = np.full(count, not empty)
+        # What is known of each row: the threshold it was measured against, and what was found.
+        self._seen_cut = np.zeros(count, dtype=self._rows.dtype)
         self._count = np.zeros(count, dtype=np.int64)
-        self._above, self._energy = np.zeros(count), np.zeros(count)
-        self._measured: BoolArray = np.zeros(count, dtype=np.bool_)
+        self._above, self._energy, self._scale = np.zeros(count), np.zeros(count), np.zeros(count)
 
-    def _exact(self, cut: Number) -> NDArray[Any]:
-        """The largest number of the rows' own type that is not above the cut, so that |b| > cut is exact."""
+    def expect(self, cut: Number) -> None:
+        """Measure what enters from here on against this threshold."""
         wanted = spread(cut, self._shape).reshape(-1)
-        rounded = wanted.astype(self._rows.dtype)
-        lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
-        return np.where(rounded > wanted, lower, rounded)
+        if not (wanted == self._wanted).all():
+            self._wanted, self._cut = wanted, _rounded_down(wanted, self._cut.dtype)
 
-    def add(self, rows: IntArray, start: int, step: FloatArray, grads: NDArray[Any]) -> None:
+    def changed(self) -> None:
+        """The vectors were written to from outside: what is known of them is void."""
+        self._changed[:] = True
+
+    def entering(self, rows: IntArray) -> None:
+        """All columns of these rows are about to be added to, and so measured."""
+        self._seen_cut[rows] = self._cut[rows]
+        self._count[rows] = 0
+        self._above[rows] = 0.0
+        self._energy[rows] = 0.0
+        self._changed[rows] = False
+
+    def add(self, rows: IntArray, start: int, step: NDArray[Any], grads: NDArray[Any]) -> None:
         """b[rows, start:start+P] += step·grads (M, P), measured on the way."""
-        factor = step.astype(self._rows.dtype)
         sums = self._count, self._above, self._energy
-        kernels.add_and_measure(self._rows, rows, start, factor, grads, self._cut, *sums)
+        kernels.add_and_measure(self._rows, rows, start, step, grads, self._cut, *sums)
 
     def add_outer(
-        self, rows: IntArray, start: int, step: FloatArray, x: NDArray[Any], g: NDArray[Any]
+        self, rows: IntArray, start: int, step: NDArray[Any], x: NDArray[Any], g: NDArray[Any]
     ) -> None:
         """The same for gradients gᵀ·x given as x (M, K, in) and g (M, K, out)."""
-        factor = step.astype(self._rows.dtype)
         sums = self._count, self._above, self._energy
-        kernels.add_outer_and_measure(self._rows, rows, start, factor, x, g, self._cut, *sums)
+        kernels.add_outer_and_measure(self._rows, rows, start, step, x, g, self._cut, *sums)
+
+    def add_over_samples(self, rows: IntArray, start: int, step: NDArray[Any], g: NDArray[Any]) -> None:
+        """The same for gradients Σ g given as g (M, K, P)."""
+        sums = self._count, self._above, self._energy
+        kernels.add_over_samples_and_measure(self._rows, rows, start, step, g, self._cut, *sums)
 
     def entered(self, rows: IntArray) -> None:
-        """All columns of these rows were added to, and so measured."""
-        self._measured[rows] = True
+        """So it was."""
+        self._scale[rows] = self._energy[rows]
 
-    def _measure(self) -> None:
-        """See to the rows that no gradient entered."""
-        if not self._measured.all():
-            rows = np.flatnonzero(~self._measured)
-            kernels.measure(self._rows, rows, self._cut, self._count, self._above, self._energy)
-            self._measured[:] = True
-
-    def above(self, cut: Number) -> tuple[IntArray, FloatArray]:
-        exact = self._exact(cut)
-        if not np.array_equal(exact, self._cut):
-            self._start(exact)
-        self._measure()
-        return self._count.reshape(self._shape), self._above.reshape(self._shape)
+    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        self.expect(cut)
+        other = self._seen_cut != self._cut
+        if other.any():
+            other &= ~self._cannot_reach(enough)
+        other |= self._changed
+        if other.any():
+            self._measure(other.nonzero()[0])
+        known = self._seen_cut == self._cut
+        return (self._count * known).reshape(self._shape), (self._above * known).reshape(self._shape)
 
     def energies(self) -> FloatArray:
         return DenseMagnitudes(self._rows).energies().reshape(*self._shape, self._rows.shape[1] + 1)
@@ -77,22 +94,65 @@ class Residuals:
     @property
     def energy(self) -> FloatArray:
         """‖b‖²; NaN or infinite where a component is."""
-        self._measure()
+        if self._changed.any():
+            self._measure(self._changed.nonzero()[0])
         return self._energy.reshape(self._shape)
 
     def send(self, num_sent: IntArray, weights: Number, total: NDArray[Any]) -> FloatArray:
         """Move the k largest out of each row, add them weighted to `total`; returns ‖b − v‖²."""
-        self._measure()
         k = spread(num_sent, self._shape).reshape(-1)
-        cut, kept = self._cut.copy(), self._energy.copy()
-        last = np.full(len(k), -1, dtype=np.int64)
-        senders = np.flatnonzero(k > 0)
-        by_threshold = self._count[senders] == k[senders]
-        kept[senders[by_threshold]] -= self._above[senders[by_threshold]]
-        if len(select := senders[~by_threshold]):
-            cut[select], last[select] = kernels.find_cuts(self._rows, select, k[select])
-        each = spread(weights, self._shape).reshape(-1)
-        kernels.move(self._rows, senders, cut[senders], last[senders], each[senders], total)
-        if len(select):
-            kernels.measure(self._rows, select, cut, self._count, self._above, kept)
-        return np.asarray(np.maximum(kept, 0.0).reshape(self._shape))
+        senders = k.nonzero()[0]
+        energy = self.energy  # now all rows are known
+        if len(senders):
+            k = k[senders]
+            cut, last = self._cut[senders], np.full(len(senders), -1, dtype=np.int64)
+            by_threshold = (self._count[senders] == k) & (self._seen_cut[senders] == cut)
+            whole = senders[by_threshold]
+            self._energy[whole] = np.maximum(self._energy[whole] - self._above[whole], 0.0)
+            self._count[whole] = 0
+            self._above[whole] = 0.0
+            select = (~by_threshold).nonzero()[0]
+            if len(select):
+                cut[select], last[select] = kernels.find_cuts(self._rows, senders[select], k[select])
+            each = spread(weights, self._shape).reshape(-1)[senders]
+            kernels.move(self._rows, senders, cut, last, each, total)
+            if len(select):
+                self._measure(senders[select])
+        return energy.copy()
+
+    def knowledge(self) -> FloatArray:
+        """What is known of the rows, (5, N): a resumed run goes on with it, to the last bit."""
+        _ = self.energy
+        return np.stack([self._seen_cut.astype(float), self._count, self._above, self._energy, self._scale])
+
+    def recall(self, knowledge: FloatArray) -> None:
+        """Go on with what `knowledge` gave for these rows."""
+        self._seen_cut[:], self._count[:], self._above[:], self._energy[:], self._scale[:] = knowledge
+        self._changed[:] = False
+
+    def _measure(self, rows: IntArray) -> None:
+        sums = self._count, self._above, self._energy
+        kernels.measure(self._rows, rows, self._cut, *sums)
+        self._seen_cut[rows] = self._cut[rows]
+        self._scale[rows] = self._energy[rows]
+        self._changed[rows] = False
+
+    def _cannot_reach(self, enough: Number) -> BoolArray:
+        """Rows whose excess Σ (b² − cut²)₊ is below `enough`, told from earlier measurements.
+
+        As a function of cut² the excess is convex and falls. So it is at most what it was at a
+        lower threshold, and below the chord from ‖b‖² at zero to what it was at a higher one.
+        """
+        now, then = self._cut.astype(np.float64) ** 2, self._seen_cut.astype(np.float64) ** 2
+        excess = self._above - self._count * then
+        share = now / np.maximum(np.maximum(now, then), _TINY)
+        bound = self._energy + (excess - self._energy) * share
+        level = spread(enough, self._shape).reshape(-1)
+        return np.asarray(bound + _ROUNDING * self._scale < level)
+
+
+def _rounded_down(cut: FloatArray, dtype: Any) -> NDArray[Any]:
+    """The largest number of the rows' own type that is not above the cut, so that |b| > cut is exact."""
+    rounded = cut.astype(dtype)
+    lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
+    return np.where(rounded > cut, lower, rounded)

@@ -14,9 +14,9 @@ from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients.general import Looped, Vmapped
 from flexfl.sim.gradients.one_pass import OnePass
-from flexfl.sim.gradients.pieces import Outer, Pieces
+from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
 
-__all__ = ["Looped", "Loss", "OnePass", "Outer", "Path", "Pieces", "Vmapped", "choose"]
+__all__ = ["Looped", "Loss", "OnePass", "Outer", "OverSamples", "Path", "Pieces", "Vmapped", "choose"]
 
 log = logging.getLogger("flexfl")
 
@@ -73,10 +73,14 @@ class _Trial:
 
     def differs(self, kind: type[OnePass | Vmapped]) -> str | None:
         """Why this path does not serve, if so."""
+        path = kind(self._model, self._loss)
         try:
-            return self._differ(self._gradients(kind(self._model, self._loss)))
+            return self._differ(self._gradients(path))
         except Exception as error:  # whatever a user's module may raise when it is traced
             return str(error).splitlines()[0] if str(error) else type(error).__name__
+        finally:
+            if isinstance(path, OnePass):
+                path.release()
 
     def _gradients(self, path: Path) -> dict[str, Tensor]:
         pieces, _ = path(self._x, self._y)

@@ -34,8 +34,7 @@ class Dense:
 class Outer:
     """gᵀ·x by client, kept as its factors: x (M, K, in) and g (M, K, out).
 
-    After a ReLU most of g is zero, and an engine that adds the products of what is not zero
-    straight into the residuals has less to do than a batched product.
+    An engine can add the products straight into the residuals, without writing them down.
     """
 
     x: Tensor
@@ -43,6 +42,16 @@ class Outer:
 
     def dense(self, part: slice) -> Tensor:
         return torch.bmm(self.g[part].transpose(1, 2), self.x[part])
+
+
+@dataclass(frozen=True)
+class OverSamples:
+    """Σ g over the samples of each client, g (M, K, out)."""
+
+    g: Tensor
+
+    def dense(self, part: slice) -> Tensor:
+        return self.g[part].sum(dim=1)
 
 
 @dataclass(frozen=True)

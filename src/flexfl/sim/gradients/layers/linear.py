@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from flexfl.sim.gradients.pieces import Dense, Found, Outer
+from flexfl.sim.gradients.pieces import Found, Outer, OverSamples
 
 
 def linear(module: nn.Linear, x: Tensor, g: Tensor, clients: int) -> Found:
@@ -13,4 +13,4 @@ def linear(module: nn.Linear, x: Tensor, g: Tensor, clients: int) -> Found:
     g = g.reshape(clients, -1, module.out_features)  # (M, K, out)
     yield module.weight, Outer(x, g)
     if module.bias is not None:
-        yield module.bias, Dense(g.sum(dim=1))
+        yield module.bias, OverSamples(g)
