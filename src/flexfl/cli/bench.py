@@ -24,8 +24,9 @@ def bench(
     ] = ShapeName.all,
     clients: Annotated[int, typer.Option("--clients", min=10, help="Number of clients N.")] = 100,
     scale: Annotated[
-        str, typer.Option("--scale", metavar="N,N,…", help="Also measure these numbers of clients (fashion).")
-    ] = "",
+        str,
+        typer.Option("--scale", metavar="N,N,…", help="Numbers of clients to compare; none if empty."),
+    ] = "100,1000,10000",
     file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the figures there, too.")
     ] = None,
@@ -48,11 +49,12 @@ def bench(
     if sizes:
         with console.status("measuring how it scales"):
             results["scaling"] = measured.scaling("fashion", [int(size) for size in sizes])
+        console.print("[bold]scaling[/bold]  fashion")
         for row in results["scaling"]:
             by_client, memory = row["ms_per_client"] * 1e3, row["rss_per_client_parameter"]
             console.print(
-                f"  N = {row['clients']:>6}  {row['ms']:9.2f} ms  {by_client:7.2f} µs a client"
-                f"  {memory:.2f} bytes a client and parameter"
+                f"  N = {row['clients']:>6,}  {row['ms']:9.2f} ms  {by_client:6.1f} µs a client"
+                f"  ({row['ratio_per_client']:.2f} ×)  {memory:5.2f} bytes a client and parameter"
             )
     if file is not None:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -61,7 +63,7 @@ def bench(
 def _show(console: Any, found: dict[str, Any]) -> None:
     console.print(
         f"[bold]{found['shape']}[/bold]  N = {found['clients']}, D = {found['parameters']}, "
-        f"{found['threads']} threads, gradients by {found['gradients']}"
+        f"{found['threads']} threads ({found['threading']}), gradients by {found['gradients']}"
     )
     console.print(f"  an iteration   {found['ms']:9.2f} ms")
     console.print(f"  the limit      {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}")

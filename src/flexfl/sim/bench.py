@@ -1,22 +1,22 @@
 """How fast the engine is, as ratios within one process: against the limit and against the oracle.
 
 The limit is what any implementation must do: one plain forward and backward pass over the samples
-of everyone who computes, in the memory format and chunk that suit this machine best, and one fused
-read pass over the N × D residuals.
+of everyone who computes, in the memory format and chunk that suit this machine best, and after it
+one fused read pass over the N × D residuals.
 """
 
 from __future__ import annotations
 
-import gc
 import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from flexfl.models.flat import FlatModel
 from flexfl.models.networks import cnn, mlp
 from flexfl.sim import kernels
 from flexfl.sim.engine import Engine, Problem
+from flexfl.sim.process import threads, usable_threads
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.load import load_spec
 from flexfl.streams import Streams
@@ -54,7 +55,12 @@ SHAPES = {
     "cifar": Shape("cifar10", (3, 32, 32), cnn, (32, 64, 128, 256)),
 }
 
+SCALE = (100, 1_000, 10_000)
+"""Numbers of clients whose costs are compared."""
+
 _CLASSES, _POOL = 10, 6000
+_COMPUTING = 0.58  # share of clients that compute in the paper's setting
+_ROUNDS = 10
 
 
 def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool = True) -> dict[str, Any]:
@@ -65,22 +71,21 @@ def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool
     """
     with threads(usable_threads(None)):
         problem = _problem(SHAPES[shape], clients)
-        plain = _best_pass(SHAPES[shape], samples=round(_COMPUTING * clients) * problem.batch_size)
-        plain()
+        _take_what_torch_takes(SHAPES[shape])
         before = _resident()
-        engine = Engine(problem)
-        for _ in range(WARM_UP):
-            engine.step()
+        engine = _warm(problem)
         resident = _resident() - before
-        read = _reader(engine.client_residual)
-        record, laps = _Record(engine), _Laps(engine)
+        plain = _best_pass(SHAPES[shape], round(_COMPUTING * clients) * problem.batch_size)
+        limit = _limit(plain, engine.client_residual)
+        watch = _Stopwatch(engine)
         times, limits, ratios = [], [], []
         for _ in range(_ROUNDS):
-            ours = [laps() for _ in range(iterations // _ROUNDS)]
-            theirs = [_seconds(lambda: (plain(), read())) for _ in range(max(3, iterations // _ROUNDS))]
+            ours = [watch.step() for _ in range(max(2, iterations // _ROUNDS))]
+            theirs = [_seconds(limit) for _ in ours]
             times += ours
-            limits += theirs[1:]
-            ratios.append(median(ours) / median(theirs[1:]))
+            limits += theirs
+            ratios.append(median(ours) / median(theirs))
+        engine.release()
         result = {
             "shape": shape,
             "clients": clients,
@@ -88,18 +93,99 @@ def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool
             "threads": torch.get_num_threads(),
             "threading": numba.threading_layer(),
             "gradients": engine.gradients.name,
-            "computing": laps.computing,
+            "computing": watch.computing,
             "ms": 1e3 * median(times),
             "limit_ms": 1e3 * median(limits),
             "ratio_limit": median(ratios),
-            "stages_ms": laps.stages_ms,
+            "stages_ms": watch.stages_ms,
             "rss_per_client_parameter": resident / (clients * engine.dim),
         }
-        engine.release()
         if oracle:
             seconds = _oracle(problem)
             result |= {"oracle_ms": 1e3 * seconds, "ratio_oracle": seconds / median(times)}
         return result
+
+
+def scaling(shape: str, sizes: Sequence[int] = SCALE, *, seconds: float = 3.0) -> list[dict[str, Any]]:
+    """Milliseconds by client as the number of clients grows; the first size is what others are held against.
+
+    All sizes are warm before any is measured, and they take turns.
+    """
+    with threads(usable_threads(None)):
+        watches, resident = [], []
+        _take_what_torch_takes(SHAPES[shape])
+        for clients in sizes:
+            problem = _problem(SHAPES[shape], clients)
+            before = _resident()
+            watches.append(_Stopwatch(_warm(problem)))
+            resident.append(_resident() - before)
+        times: list[list[float]] = [[] for _ in sizes]
+        for _ in range(_ROUNDS):
+            for watch, found in zip(watches, times, strict=True):
+                end = time.perf_counter() + seconds / _ROUNDS
+                taken = [watch.step()]
+                while time.perf_counter() < end:
+                    taken.append(watch.step())
+                found.append(median(taken))
+        rows = []
+        for clients, watch, found, memory in zip(sizes, watches, times, resident, strict=True):
+            watch.engine.release()
+            ratios = [own / clients / (first / sizes[0]) for own, first in zip(found, times[0], strict=True)]
+            rows.append(
+                {
+                    "clients": clients,
+                    "ms": 1e3 * median(found),
+                    "ms_per_client": 1e3 * median(found) / clients,
+                    "ratio_per_client": median(ratios),
+                    "rss_per_client_parameter": memory / (clients * watch.engine.dim),
+                }
+            )
+        return rows
+
+
+def _take_what_torch_takes(shape: Shape) -> None:
+    """Run a few clients, so that libraries have what they keep before memory is measured."""
+    engine = Engine(_problem(shape, _CLASSES))
+    for _ in range(3):
+        engine.step()
+    engine.release()
+
+
+def _warm(problem: Problem) -> Engine:
+    engine = Engine(problem)
+    for _ in range(WARM_UP):
+        engine.step()
+    return engine
+
+
+class _Stopwatch:
+    """Runs iterations and notes where the time goes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._laps: dict[str, list[float]] = {}
+        self._computed: list[int] = []
+
+    def step(self) -> float:
+        marks: list[tuple[str, float]] = []
+        start = time.perf_counter()
+        record = self.engine.step(lambda stage: marks.append((stage, time.perf_counter())))
+        taken = time.perf_counter() - start
+        self._computed.append(int(record["computed"].sum()))
+        spent: dict[str, float] = {}
+        for (stage, end), (_, begin) in zip(marks, [("", start), *marks], strict=False):
+            spent[stage] = spent.get(stage, 0.0) + end - begin
+        for stage, seconds in spent.items():
+            self._laps.setdefault(stage, []).append(seconds)
+        return taken
+
+    @property
+    def computing(self) -> float:
+        return float(np.mean(self._computed))
+
+    @property
+    def stages_ms(self) -> dict[str, float]:
+        return {stage: 1e3 * median(seconds) for stage, seconds in self._laps.items()}
 
 
 def _problem(shape: Shape, clients: int) -> Problem:
@@ -130,19 +216,20 @@ def _problem(shape: Shape, clients: int) -> Problem:
     )
 
 
-def _plain_pass(shape: Shape, samples: int) -> float:
-    """One forward and backward pass of plain torch over so many samples, at its best."""
+def _best_pass(shape: Shape, samples: int) -> Callable[[], None]:
+    """One forward and backward pass of plain torch over so many samples, as fast as it goes here."""
     x, y = torch.randn(samples, *shape.sample), torch.randint(_CLASSES, (samples,))
-    best = float("inf")
+    ways: dict[Callable[[], None], float] = {}
     for memory_format in (torch.contiguous_format, torch.channels_last):
         if memory_format is torch.channels_last and x.ndim != 4:
             continue
         network = shape.network()
         network.to(memory_format=memory_format)  # type: ignore[call-overload]
         inputs = x.to(memory_format=memory_format)
-        for chunk in dict.fromkeys(min(chunk, samples) for chunk in shape.chunks):
-            best = min(best, _median(lambda n=network, i=inputs, c=chunk: _pass(n, i, y, c)))  # type: ignore[misc]
-    return best
+        for chunk in dict.fromkeys(min(chunk, samples) for chunk in (*shape.chunks, samples)):
+            way = partial(_pass, network, inputs, y, chunk)
+            ways[way] = min(_seconds(way) for _ in range(5))
+    return min(ways, key=lambda way: ways[way])
 
 
 def _pass(network: nn.Module, x: Tensor, y: Tensor, chunk: int) -> None:
@@ -152,11 +239,16 @@ def _pass(network: nn.Module, x: Tensor, y: Tensor, chunk: int) -> None:
         torch.autograd.backward([loss])
 
 
-def _read_pass(residual: np.ndarray[Any, Any]) -> float:
-    """One fused pass that reads the residuals and writes nothing."""
+def _limit(plain: Callable[[], None], residual: np.ndarray[Any, Any]) -> Callable[[], None]:
+    """That pass, and one fused pass that reads the residuals and writes nothing."""
     rows, cut = np.arange(len(residual)), np.full(len(residual), 1e-3, residual.dtype)
     count, above, total = np.zeros(len(rows), np.int64), np.zeros(len(rows)), np.zeros(len(rows))
-    return _median(lambda: kernels.measure(residual, rows, cut, count, above, total))
+
+    def both() -> None:
+        plain()
+        kernels.measure(residual, rows, cut, count, above, total)
+
+    return both
 
 
 def _oracle(problem: Problem, iterations: int = 3) -> float:
@@ -183,21 +275,13 @@ def _oracle(problem: Problem, iterations: int = 3) -> float:
         iterations=iterations,
         dtype=np.float32,
     )
-    times = []
-    for _ in range(iterations):
-        start = time.perf_counter()
-        list(islice(steps, 1))
-        times.append(time.perf_counter() - start)
-    return median(times)
+    return median(_seconds(lambda: next(steps)) for _ in range(iterations))
 
 
-def _median(work: Callable[[], Any], repeats: int = 15, warm_up: int = 3) -> float:
-    times = []
-    for _ in range(warm_up + repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return median(times[warm_up:])
+def _seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def _resident() -> int:

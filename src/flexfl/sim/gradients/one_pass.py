@@ -128,14 +128,12 @@ class OnePass:
 def cross_entropy(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """The sum over clients of their mean cross-entropy, and its gradient (softmax − one-hot)/B.
 
-    For outputs (M·B, C) and labels (M, B); a third of what autograd takes, for which rows of ten
-    classes are too short.
+    For outputs (M·B, C) and labels (M, B). Transposed, since the library is several times faster
+    along long rows than along rows of ten classes.
     """
-    labels, each = y.reshape(-1, 1), y.shape[1]
-    shifted = outputs - outputs.amax(dim=1, keepdim=True)
-    of_label = shifted.gather(1, labels)
-    exponentials = shifted.exp_()
-    sums = exponentials.sum(dim=1, keepdim=True)
-    total = (sums.log() - of_label).sum() / each
-    g = exponentials.div_(sums * each)
-    return total, g.scatter_add_(1, labels, g.new_full((1, 1), -1.0 / each).expand_as(labels))
+    labels, each = y.reshape(1, -1), y.shape[1]
+    log_probs = torch.log_softmax(outputs.t().contiguous(), dim=0)
+    total = log_probs.gather(0, labels).sum() / -each
+    probs = log_probs.exp_()
+    g = probs.scatter_add_(0, labels, probs.new_full(labels.shape, -1.0)).div_(each)
+    return total, g.t()
