@@ -112,7 +112,10 @@ def small_spec(
 
 
 def small_engine(
-    spec: Spec, weights: Any = "equal", watch: Callable[[Policy], Policy] = lambda policy: policy
+    spec: Spec,
+    weights: Any = "equal",
+    watch: Callable[[Policy], Policy] = lambda policy: policy,
+    **more: Any,
 ) -> Engine:
     data, costs = small_data(), build_costs(spec)
     dtype = getattr(torch, spec.engine.dtype)
@@ -127,7 +130,7 @@ def small_engine(
         batch_size=spec.train.batch_size,
         seed=spec.train.seed,
     )
-    return Engine(problem)
+    return Engine(problem, **more)
 
 
 def small_reference(spec: Spec, iterations: int, weights: Any = "equal") -> Iterator[Step]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flexfl.mapped import mapped_zeros
+from flexfl.sim import selection
 from flexfl.spec.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.spec.sections import POLICIES as POLICY_NAMES
-from small import BUDGETS, COSTS, POLICIES, small_engine, small_reference, small_spec
+from small import BUDGETS, CLIENTS, COSTS, POLICIES, small_engine, small_reference, small_spec
 
 ITERATIONS = 30
 CASES = (
@@ -29,8 +31,8 @@ def test_every_policy_and_cost_is_covered():
     assert message >= set(MESSAGE_COSTS)
 
 
-def agree(spec, *, tolerance, weights="equal"):
-    engine = small_engine(spec, weights)
+def agree(spec, *, tolerance, weights="equal", **more):
+    engine = small_engine(spec, weights, **more)
     for step in small_reference(spec, ITERATIONS, weights):
         record = engine.step()
         np.testing.assert_allclose(record["compute_prob"], step.compute_prob, rtol=tolerance)
@@ -63,3 +65,50 @@ def test_in_float32(policy, costs, budget):
 def test_with_weighted_clients(policy):
     weights = [0.3, 0.1, 0.2, 0.05, 0.25, 0.1]
     agree(small_spec(POLICIES[policy], {}, BUDGETS["all"]), tolerance=1e-10, weights=weights)
+
+
+@pytest.mark.parametrize(("policy", "costs", "budget"), CASES)
+def test_by_the_kernels_for_gpus(policy, costs, budget):
+    """What runs on cuda and mps, here on the CPU: the same decisions, the same numbers."""
+    spec = small_spec(POLICIES[policy], COSTS[costs], BUDGETS[budget])
+    agree(spec, tolerance=1e-10, kernels="torch")
+
+
+@pytest.mark.parametrize("policy", ["online", "randomised", "full"])
+def test_in_a_file(policy, tmp_path, monkeypatch):
+    """Residuals that are not in memory, a row or two at a time."""
+    monkeypatch.setattr(selection, "_MAPPED_BYTES", 1000)
+    spec = small_spec(POLICIES[policy], {}, BUDGETS["all"])
+    residuals = mapped_zeros((CLIENTS, small_engine(spec).dim), np.float64, tmp_path)
+    agree(spec, tolerance=1e-10, residuals=residuals)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_agree_over_many_iterations(dtype):
+    spec = small_spec(POLICIES["online"], {}, BUDGETS["all"], dtype=dtype)
+    numba, gpu = small_engine(spec), small_engine(spec, kernels="torch")
+    for _ in range(100):
+        mine, theirs = numba.step(), gpu.step()
+        assert np.array_equal(mine["uplink_components"], theirs["uplink_components"])
+        assert mine["downlink_components"] == theirs["downlink_components"]
+    tolerance = {"float32": 1e-5, "float64": 1e-12}[dtype]
+    np.testing.assert_allclose(numba.params, gpu.params, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(numba.client_residual, gpu.client_residual, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(numba.conserved(), gpu.conserved(), rtol=0, atol=tolerance)
+    state = gpu.state()
+    again = small_engine(spec, kernels="torch")
+    again.restore(state)
+    assert np.array_equal(again.step()["uplink_objective"], gpu.step()["uplink_objective"])
+    assert np.array_equal(again.client_residual, gpu.client_residual)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 5])
+def test_any_chunk_gives_the_same(chunk):
+    spec = small_spec(POLICIES["online"], {}, BUDGETS["all"], dtype="float32")
+    whole, parts = small_engine(spec), small_engine(spec)
+    parts._chunk = chunk
+    for _ in range(60):
+        whole.step()
+        parts.step()
+    np.testing.assert_allclose(whole.params, parts.params, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(whole.client_residual, parts.client_residual, rtol=0, atol=1e-5)

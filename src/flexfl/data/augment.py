@@ -28,5 +28,5 @@ def crop_flip(images: Tensor, clients: IntArray, total: int, streams: Streams, i
             for batch, top, left in zip(padded, *shift, strict=True)
         ]
     )
-    flip = torch.from_numpy(drawn[2] < 0.5)
+    flip = torch.from_numpy(drawn[2] < 0.5).to(images.device)
     return torch.where(flip.reshape(-1, 1, 1, 1, 1), cropped.flip(-1), cropped)

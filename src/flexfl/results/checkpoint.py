@@ -1,28 +1,42 @@
-"""Checkpoints: arrays in a safetensors file, atomic, with a digest; never pickle."""
+"""Checkpoints: arrays in a safetensors file, atomic, with a digest; never pickle.
+
+Written and read piece by piece, so that residuals larger than memory can be saved, too.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import mmap
 import os
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
 
 from flexfl.errors import RunDirectoryError
+from flexfl.mapped import leave_memory
 
 Arrays = Mapping[str, NDArray[np.generic]]
+
+_CODES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1", "BOOL": "|b1"}
+_NAMES = {np.dtype(code): name for name, code in _CODES.items()}
+_PIECE_BYTES = 32 * 2**20
 
 
 def write_checkpoint(path: Path, arrays: Arrays) -> str:
     """Write and sync `path` whole or not at all; returns the digest of the file."""
     partial = path.with_name(path.name + ".partial")
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, partial)
-    with partial.open("rb") as file:
-        digest = hashlib.file_digest(file, "blake2b").hexdigest()
+    digest = hashlib.blake2b()
+    with partial.open("wb") as file:
+        for piece in _pieces(arrays):
+            file.write(piece)
+            digest.update(piece)
+        file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -30,21 +44,58 @@ def write_checkpoint(path: Path, arrays: Arrays) -> str:
         os.fsync(folder)
     finally:
         os.close(folder)
-    return digest
+    return digest.hexdigest()
 
 
-def read_checkpoint(path: Path, digest: str) -> dict[str, NDArray[np.generic]]:
-    """The arrays in `path`, if its content is what was written."""
+def _pieces(arrays: Arrays) -> Iterator[memoryview | bytes]:
+    """The file from its beginning: length of the header, header, arrays one after another."""
+    # Wide numbers first, so that every array begins at a multiple of its item size.
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header, end = {}, 0
+    for name in names:
+        array, begin = arrays[name], end
+        end += array.nbytes
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for name in names:
+        array = np.atleast_1d(arrays[name])
+        rows = max(1, _PIECE_BYTES // max(1, array[:1].nbytes))
+        for begin in range(0, len(array), rows):
+            yield np.ascontiguousarray(array[begin : begin + rows]).reshape(-1).view(np.uint8).data
+            leave_memory(array)
+
+
+def read_checkpoint(path: Path, digest: str) -> dict[str, NDArray[Any]]:
+    """The arrays in `path`, if its content is what was written; they stay in the file until they are read."""
     remedy = "restore the file from a copy, or start anew in another --out"
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "blake2b").hexdigest()
-        if found != digest:
-            raise RunDirectoryError(
-                f"checkpoint {path.name} is corrupt or foreign: its digest must be {digest[:12]}…, "
-                f"got {found[:12]}…; {remedy}"
-            )
-        loaded: dict[str, NDArray[np.generic]] = load_file(path)
-    except (OSError, SafetensorError) as error:
+            if found != digest:
+                raise RunDirectoryError(
+                    f"checkpoint {path.name} is corrupt or foreign: its digest must be {digest[:12]}…, "
+                    f"got {found[:12]}…; {remedy}"
+                )
+            with safe_open(path, framework="numpy"):
+                pass  # its header makes sense: offsets within the file, as long as the shapes say
+            file.seek(0)
+            (length,) = struct.unpack("<Q", file.read(8))
+            header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return {name: _array(pages, 8 + length, entry) for name, entry in header.items()}
+    except (OSError, SafetensorError, KeyError) as error:
         raise RunDirectoryError(f"checkpoint {path.name} cannot be read ({error}); {remedy}") from error
-    return loaded
+
+
+def _array(pages: mmap.mmap, start: int, entry: Mapping[str, Any]) -> NDArray[Any]:
+    begin, end = entry["data_offsets"]
+    dtype = np.dtype(_CODES[entry["dtype"]])
+    count = (end - begin) // dtype.itemsize
+    return np.frombuffer(pages, dtype, count, start + begin).reshape(entry["shape"])

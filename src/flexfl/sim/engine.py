@@ -7,7 +7,7 @@ place, selection by threshold in fused passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from flexfl.costs.base import Cost, CostModel
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import CostError, NonFiniteError
+from flexfl.mapped import leave_memory
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients import Loss, OnePass, Outer, OverSamples, Pieces, choose
 from flexfl.sim.process import own_generator, seed_generator
@@ -57,16 +58,35 @@ class Problem:
 class Engine:
     """Holds x, r and all e; `step` runs one iteration and tells what happened."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(
+        self, problem: Problem, *, kernels: str | None = None, residuals: NDArray[Any] | None = None
+    ) -> None:
+        """kernels is "numba" or "torch"; by default numba for a model on the CPU.
+
+        residuals is where e is kept, (N, D) zeros; by default an array in memory.
+        """
         self._problem = problem
         self._streams = Streams(problem.seed)
         self._batches = Minibatches(problem.data.parts, problem.batch_size, self._streams)
         self.clients, self.dim = problem.data.clients, problem.model.dim
-        self.params: NDArray[Any] = problem.model.params.numpy()
-        self.server_residual = np.zeros(self.dim, dtype=self.params.dtype)
-        self.client_residual = np.zeros((self.clients, self.dim), dtype=self.params.dtype)
-        self._accumulated = Residuals(self.client_residual, empty=True)
-        self._aggregated = Residuals(self.server_residual, empty=True)
+        x = problem.model.params
+        self._device = x.device
+        self._train_x, self._train_y = problem.data.train_x.to(x.device), problem.data.train_y.to(x.device)
+        self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
+        self._x: Any
+        self._r: Any
+        self._e: Any
+        if self._by_numba:
+            self._x, self._r = x.numpy(), np.zeros(self.dim, dtype=_numpy_dtype(x))
+            self._e = residuals
+            if residuals is None:
+                self._e = np.zeros((self.clients, self.dim), dtype=_numpy_dtype(x))
+        else:
+            self._x, self._r = x, torch.zeros_like(x)
+            self._e = x.new_zeros((self.clients, self.dim))
+        self._itemsize = x.element_size()
+        self._accumulated = Residuals(self._e, empty=True)
+        self._aggregated = Residuals(self._r, empty=True)
         self.iteration = 0
         # Two clients, as many samples of each: enough to tell clients from a mixture.
         pair = np.array([0, self.clients - 1])
@@ -74,7 +94,7 @@ class Engine:
         fewest = min(map(len, drawn))
         example = self._minibatch(pair, np.stack([samples[:fewest] for samples in drawn]))
         with own_generator():  # a model may draw random numbers while it is tried
-            seed_generator(0)
+            seed_generator(0, self._device)
             self.gradients = choose(problem.model, problem.loss, *example)
             self._chunk = self._clients_at_once(*example)
 
@@ -110,9 +130,9 @@ class Engine:
         record["uplink_queue"] = _pressure(policy.uplink, (N,))
         record["uplink_cost"] = self._charge("uplink", policy.uplink, cost, k, (N,))
         # Lines 7, 8 and 10: what leaves the clients enters r, which from here on holds a.
-        record["uplink_objective"] = accumulated.send(k, self._problem.weights, self.server_residual)
+        record["uplink_objective"] = accumulated.send(k, self._problem.weights, self._r)
         record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
-        record["uplink_bytes"] = message_bytes(k, D, self.params.itemsize)
+        record["uplink_bytes"] = message_bytes(k, D, self._itemsize)
         lap("sending")
 
         moment = self._streams.moment("downlink", t, D)
@@ -124,17 +144,36 @@ class Engine:
         self._refuse_non_finite("the server", "the aggregated update", aggregated.energy)
         record["downlink_queue"] = float(_pressure(policy.downlink, ()))
         record["downlink_cost"] = float(self._charge("downlink", policy.downlink, cost, k, ()))
-        record["downlink_objective"] = float(aggregated.send(k, 1.0, self.params))  # lines 11, 12 and 14
+        record["downlink_objective"] = float(aggregated.send(k, 1.0, self._x))  # lines 11, 12 and 14
         record["downlink_components"] = int(k)
-        record["downlink_bytes"] = int(message_bytes(k, D, self.params.itemsize))
+        record["downlink_bytes"] = int(message_bytes(k, D, self._itemsize))
         self.iteration += 1
         lap("server")
         return record
 
+    @property
+    def params(self) -> NDArray[Any]:
+        """x, (D,)."""
+        return _on_host(self._x)
+
+    @property
+    def server_residual(self) -> NDArray[Any]:
+        """r, (D,)."""
+        return _on_host(self._r)
+
+    @property
+    def client_residual(self) -> NDArray[Any]:
+        """e, (N, D)."""
+        return _on_host(self._e)
+
     def conserved(self) -> FloatArray:
         """x + r + Σ w·e, (D,): moves only by the applied gradients, whatever was sent."""
-        pending = self._problem.weights @ self.client_residual.astype(np.float64)
-        return np.asarray(self.params + self.server_residual.astype(np.float64) + pending)
+        total = self.params + self.server_residual.astype(np.float64)
+        residuals = self.client_residual
+        for rows in self._some_rows():
+            total += self._problem.weights[rows] @ residuals[rows].astype(np.float64)
+            leave_memory(residuals)
+        return np.asarray(total)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that a later process needs to go on, bit for bit."""
@@ -157,15 +196,28 @@ class Engine:
             if found is None or found.shape != array.shape or found.dtype != array.dtype:
                 shape = None if found is None else (found.shape, str(found.dtype))
                 raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}, got {shape}")
-        self.params[:] = state["params"]
-        self.server_residual[:] = state["server_residual"]
-        self.client_residual[:] = state["client_residual"]
+        self._x[:] = self._native(state["params"])
+        self._r[:] = self._native(state["server_residual"])
+        for rows in self._some_rows():
+            self._e[rows] = self._native(state["client_residual"][rows])
+            leave_memory(state["client_residual"])
+            if self._by_numba:
+                leave_memory(self._e)
         self._accumulated.recall(state["client_knowledge"])
         self._aggregated.recall(state["server_knowledge"])
         self._batches.used[:] = state["batches_used"]
         self.iteration = int(state["iteration"][0])
         for knob, queue in self._problem.policy.queues.items():
             queue.length = state[f"queue.{knob}"].reshape(queue.length.shape).copy()
+
+    def _some_rows(self) -> Iterator[slice]:
+        at_once = max(1, _GRADIENT_BYTES // (self._itemsize * self.dim))
+        for begin in range(0, self.clients, at_once):
+            yield slice(begin, begin + at_once)
+
+    def _native(self, values: NDArray[Any]) -> Any:
+        """As the arrays of this engine are kept."""
+        return values if self._by_numba else torch.tensor(values, device=self._device)
 
     def release(self) -> None:
         """Leave the module as it was found; a later step takes hold of it again."""
@@ -177,7 +229,7 @@ class Engine:
         if not len(clients):
             return float("nan")
         total = 0.0
-        seed_generator(self._streams.torch_seed("dropout", self.iteration))
+        seed_generator(self._streams.torch_seed("dropout", self.iteration), self._device)
         for group, samples in self._batches.draw(clients):
             for begin in range(0, len(group), self._chunk):
                 part = slice(begin, begin + self._chunk)
@@ -192,40 +244,41 @@ class Engine:
 
     def _enter(self, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
         """b[rows] += step·g, parameter by parameter."""
-        model, factor = self._problem.model, step.astype(self.params.dtype)
-        self._accumulated.entering(rows)
+        model, factor, into = self._problem.model, step.astype(_numpy_dtype(self._e)), self._accumulated
+        into.entering(rows)
         for name, place in zip(model.names, model.slices, strict=True):
             piece = pieces[name]
             if isinstance(piece, Outer):
-                x, g = piece.x.contiguous().numpy(), piece.g.contiguous().numpy()
-                self._accumulated.add_outer(rows, place.start, factor, x, g)
+                into.add_outer(rows, place.start, factor, self._given(piece.x), self._given(piece.g))
                 continue
             if isinstance(piece, OverSamples):
-                self._accumulated.add_over_samples(rows, place.start, factor, piece.g.contiguous().numpy())
+                into.add_over_samples(rows, place.start, factor, self._given(piece.g))
                 continue
-            size = (place.stop - place.start) * self.params.itemsize
+            size = (place.stop - place.start) * self._itemsize
             at_once = max(1, _PIECE_BYTES // size)
             for begin in range(0, len(rows), at_once):
                 part = slice(begin, begin + at_once)
                 grads = piece.dense(part)
-                flat = grads.reshape(len(grads), -1).contiguous().numpy()
-                self._accumulated.add(rows[part], place.start, factor[part], flat)
-        self._accumulated.entered(rows)
+                into.add(rows[part], place.start, factor[part], self._given(grads.reshape(len(grads), -1)))
+        into.entered(rows)
+
+    def _given(self, tensor: Tensor) -> Any:
+        """As the kernels take it."""
+        return tensor.contiguous().numpy() if self._by_numba else tensor
 
     def _clients_at_once(self, x: Tensor, y: Tensor) -> int:
         """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
-        itemsize = self.params.itemsize
-        most = _GRADIENT_BYTES // (itemsize * self.dim)
+        most = _GRADIENT_BYTES // (self._itemsize * self.dim)
         if isinstance(self.gradients, OnePass):
             self.gradients(x[:1], y[:1])
-            per_client = itemsize * self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
-            most = min(most, _ACTIVATION_BYTES // max(1, per_client))
+            numbers = self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
+            most = min(most, _ACTIVATION_BYTES // max(1, self._itemsize * numbers))
         return max(1, most)
 
     def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tensor, Tensor]:
-        data, chosen = self._problem.data, torch.from_numpy(samples.reshape(-1))
-        x = data.train_x.index_select(0, chosen).view(*samples.shape, *data.train_x.shape[1:])
-        y = data.train_y.index_select(0, chosen).view(*samples.shape, *data.train_y.shape[1:])
+        chosen = torch.from_numpy(samples.reshape(-1)).to(self._device)
+        x = self._train_x.index_select(0, chosen).view(*samples.shape, *self._train_x.shape[1:])
+        y = self._train_y.index_select(0, chosen).view(*samples.shape, *self._train_y.shape[1:])
         if x.is_floating_point():
             x = x.to(self._problem.model.params.dtype)
         if y.is_floating_point():
@@ -256,3 +309,11 @@ class Engine:
 
 def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArray:
     return np.full(shape, np.nan) if rule.queue is None else rule.queue.pressure.copy()
+
+
+def _on_host(values: Any) -> NDArray[Any]:
+    return values if isinstance(values, np.ndarray) else np.asarray(values.cpu().numpy())
+
+
+def _numpy_dtype(values: Any) -> np.dtype[Any]:
+    return np.dtype(str(values.dtype).removeprefix("torch."))

@@ -34,14 +34,14 @@ class Evaluator:
 
     @torch.no_grad()
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float | None]:
-        module, dtype = self.model.module, self.model.params.dtype
+        module, dtype, device = self.model.module, self.model.params.dtype, self.model.params.device
         classes = self.data.classes
         total, correct = 0.0, 0
         training = [part for part in module.modules() if part.training]
         module.eval()
         try:
             for begin in range(0, len(x), _CHUNK):
-                inputs, labels = x[begin : begin + _CHUNK], y[begin : begin + _CHUNK]
+                inputs, labels = (t[begin : begin + _CHUNK].to(device) for t in (x, y))
                 if inputs.is_floating_point():
                     inputs = inputs.to(dtype)
                 if labels.is_floating_point():

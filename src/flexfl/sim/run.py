@@ -20,6 +20,7 @@ from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
+from flexfl.mapped import mapped_zeros
 from flexfl.models.build import build_model, check_model
 from flexfl.models.flat import FlatModel
 from flexfl.results.directory import RunDirectory
@@ -27,7 +28,7 @@ from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.evaluate import Evaluator, default_loss
 from flexfl.sim.gradients import Loss
-from flexfl.sim.process import own_generator, stop_signals, threads, usable_threads
+from flexfl.sim.process import check_device, own_generator, stop_signals, threads, usable_threads
 from flexfl.sim.progress import OnProgress, Progress
 from flexfl.spec.build import build_costs, build_policy, check_costs
 from flexfl.spec.load import load_spec, to_toml
@@ -161,17 +162,18 @@ def _prepare(
         data = load_federated(spec.data, seed=spec.train.seed)
     module = build_model(spec.model, Streams(spec.train.seed)) if model is None else model
     dtype = getattr(torch, spec.engine.dtype)
+    faults = check_device(spec.engine.device, dtype)
     sample, labels = (
         t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y)
     )
     chosen = loss or default_loss(data)
-    faults = check_model(module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None)
+    faults += check_model(module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None)
     if spec.data.augment == "crop-flip" and data.train_x.ndim != 4:
         rule = "crop-flip needs images of shape (channels, height, width)"
         faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
     if faults:
         raise InputError(faults, "the model and the data")
-    costs, flat = build_costs(spec, objects.costs), FlatModel(module, dtype)
+    costs, flat = build_costs(spec, objects.costs), FlatModel(module.to(spec.engine.device), dtype)
     check_costs(costs, clients=data.clients, dim=flat.dim)
     return Problem(
         model=flat,
@@ -189,7 +191,8 @@ def _prepare(
 
 def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: OnProgress | None) -> Result:
     """The loop: evaluate, step, record, checkpoint."""
-    engine = Engine(problem)  # before the directory: what fails here leaves nothing behind
+    # Before the directory: what fails here leaves nothing behind.
+    engine = Engine(problem, kernels=_kernels(spec), residuals=_residuals(spec, problem, out))
     identity = {"data": problem.data.fingerprint(), "model": problem.model.fingerprint()}
     with RunDirectory(out, to_toml(spec), identity, resume=resume) as directory, stop_signals() as stop:
         evaluate = Evaluator(problem.model, problem.loss, problem.data)
@@ -245,6 +248,18 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
         if on_progress is not None:
             on_progress(progress)
         return Result(problem.model.detached(), engine.params, Run(out), summary)
+
+
+def _kernels(spec: Spec) -> str | None:
+    return None if spec.engine.kernels == "auto" else spec.engine.kernels
+
+
+def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
+    """A file beside the run directory, on the disk that takes its checkpoints, too."""
+    if spec.engine.residuals == "memory":
+        return None
+    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
+    return mapped_zeros((problem.data.clients, problem.model.dim), spec.engine.dtype, folder)
 
 
 def _restore(engine: Engine, state: Mapping[str, NDArray[Any]], out: Path) -> None:

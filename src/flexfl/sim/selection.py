@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from flexfl.arrays import BoolArray, FloatArray, IntArray, Number, spread
 from flexfl.compress import DenseMagnitudes
-from flexfl.sim import kernels
+from flexfl.mapped import leave_memory, pages_of
+from flexfl.sim import kernels, torch_kernels
+
+Vectors = NDArray[Any] | Tensor
 
 _ROUNDING = 1e-12
 """Relative error that sums of squares may have; a row within it of being sent is measured."""
+_MAPPED_BYTES = 64 * 2**20
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -25,16 +31,21 @@ class Residuals:
     rows that no gradient entered need not be read at all (see `_cannot_reach`).
     """
 
-    def __init__(self, vectors: NDArray[Any], *, empty: bool = False) -> None:
+    def __init__(self, vectors: Vectors, *, empty: bool = False) -> None:
         """`empty` says that the vectors are zero, which saves reading them once."""
-        self._rows = vectors.reshape(-1, vectors.shape[-1])
-        self._shape = vectors.shape[:-1]
-        count = len(self._rows)
+        self._rows: Any = vectors.reshape(-1, vectors.shape[-1])
+        self._shape = tuple(vectors.shape[:-1])
+        # Numba's passes on arrays, torch's on tensors.
+        self._passes: Any = kernels if isinstance(vectors, np.ndarray) else torch_kernels
+        count, dim = self._rows.shape
+        dtype = np.dtype(str(vectors.dtype).removeprefix("torch."))
+        self._mapped = isinstance(vectors, np.ndarray) and pages_of(vectors) is not None
+        self._at_once = max(1, _MAPPED_BYTES // (dim * dtype.itemsize)) if self._mapped else max(1, count)
         self._wanted = np.zeros(count)
-        self._cut = np.zeros(count, dtype=self._rows.dtype)
+        self._cut = np.zeros(count, dtype=dtype)
         self._changed: BoolArray = np.full(count, not empty)
         # What is known of each row: the threshold it was measured against, and what was found.
-        self._seen_cut = np.zeros(count, dtype=self._rows.dtype)
+        self._seen_cut = np.zeros(count, dtype=dtype)
         self._count = np.zeros(count, dtype=np.int64)
         self._above, self._energy, self._scale = np.zeros(count), np.zeros(count), np.zeros(count)
 
@@ -56,26 +67,25 @@ class Residuals:
         self._energy[rows] = 0.0
         self._changed[rows] = False
 
-    def add(self, rows: IntArray, start: int, step: NDArray[Any], grads: NDArray[Any]) -> None:
+    def add(self, rows: IntArray, start: int, step: NDArray[Any], grads: Vectors) -> None:
         """b[rows, start:start+P] += step·grads (M, P), measured on the way."""
         sums = self._count, self._above, self._energy
-        kernels.add_and_measure(self._rows, rows, start, step, grads, self._cut, *sums)
+        self._passes.add_and_measure(self._rows, rows, start, step, grads, self._cut, *sums)
 
-    def add_outer(
-        self, rows: IntArray, start: int, step: NDArray[Any], x: NDArray[Any], g: NDArray[Any]
-    ) -> None:
+    def add_outer(self, rows: IntArray, start: int, step: NDArray[Any], x: Vectors, g: Vectors) -> None:
         """The same for gradients gᵀ·x given as x (M, K, in) and g (M, K, out)."""
         sums = self._count, self._above, self._energy
-        kernels.add_outer_and_measure(self._rows, rows, start, step, x, g, self._cut, *sums)
+        self._passes.add_outer_and_measure(self._rows, rows, start, step, x, g, self._cut, *sums)
 
-    def add_over_samples(self, rows: IntArray, start: int, step: NDArray[Any], g: NDArray[Any]) -> None:
+    def add_over_samples(self, rows: IntArray, start: int, step: NDArray[Any], g: Vectors) -> None:
         """The same for gradients Σ g given as g (M, K, P)."""
         sums = self._count, self._above, self._energy
-        kernels.add_over_samples_and_measure(self._rows, rows, start, step, g, self._cut, *sums)
+        self._passes.add_over_samples_and_measure(self._rows, rows, start, step, g, self._cut, *sums)
 
     def entered(self, rows: IntArray) -> None:
         """So it was."""
         self._scale[rows] = self._energy[rows]
+        self._leave_memory()
 
     def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
         self.expect(cut)
@@ -89,7 +99,8 @@ class Residuals:
         return (self._count * known).reshape(self._shape), (self._above * known).reshape(self._shape)
 
     def energies(self) -> FloatArray:
-        return DenseMagnitudes(self._rows).energies().reshape(*self._shape, self._rows.shape[1] + 1)
+        rows = self._rows if isinstance(self._rows, np.ndarray) else self._rows.cpu().numpy()
+        return DenseMagnitudes(rows).energies().reshape(*self._shape, rows.shape[1] + 1)
 
     @property
     def energy(self) -> FloatArray:
@@ -98,7 +109,7 @@ class Residuals:
             self._measure(self._changed.nonzero()[0])
         return self._energy.reshape(self._shape)
 
-    def send(self, num_sent: IntArray, weights: Number, total: NDArray[Any]) -> FloatArray:
+    def send(self, num_sent: IntArray, weights: Number, total: Vectors) -> FloatArray:
         """Move the k largest out of each row, add them weighted to `total`; returns ‖b − v‖²."""
         k = spread(num_sent, self._shape).reshape(-1)
         senders = k.nonzero()[0]
@@ -113,9 +124,11 @@ class Residuals:
             self._above[whole] = 0.0
             select = (~by_threshold).nonzero()[0]
             if len(select):
-                cut[select], last[select] = kernels.find_cuts(self._rows, senders[select], k[select])
+                for part in self._parts(select):
+                    cut[part], last[part] = self._passes.find_cuts(self._rows, senders[part], k[part])
             each = spread(weights, self._shape).reshape(-1)[senders]
-            kernels.move(self._rows, senders, cut, last, each, total)
+            for part in self._parts(np.arange(len(senders))):
+                self._passes.move(self._rows, senders[part], cut[part], last[part], each[part], total)
             if len(select):
                 self._measure(senders[select])
         return energy.copy()
@@ -132,10 +145,21 @@ class Residuals:
 
     def _measure(self, rows: IntArray) -> None:
         sums = self._count, self._above, self._energy
-        kernels.measure(self._rows, rows, self._cut, *sums)
+        for part in self._parts(rows):
+            self._passes.measure(self._rows, part, self._cut, *sums)
         self._seen_cut[rows] = self._cut[rows]
         self._scale[rows] = self._energy[rows]
         self._changed[rows] = False
+
+    def _parts(self, rows: IntArray) -> Iterator[IntArray]:
+        """A few rows after another if they come from a file, else all of them."""
+        for begin in range(0, len(rows), self._at_once):
+            yield rows[begin : begin + self._at_once]
+            self._leave_memory()
+
+    def _leave_memory(self) -> None:
+        if self._mapped:
+            leave_memory(self._rows)
 
     def _cannot_reach(self, enough: Number) -> BoolArray:
         """Rows whose excess Σ (b² − cut²)₊ is below `enough`, told from earlier measurements.

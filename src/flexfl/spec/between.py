@@ -9,7 +9,7 @@ from flexfl.control.policy import KNOBS
 from flexfl.errors import Fault
 from flexfl.spec.budget import BudgetSpec
 from flexfl.spec.costs import CostsSpec
-from flexfl.spec.sections import ControlSpec, DataSpec
+from flexfl.spec.sections import ControlSpec, DataSpec, EngineSpec
 
 _ONE_SERVER = "must be one number: there is one server"
 
@@ -18,6 +18,9 @@ def faults_between(sections: Mapping[str, Any]) -> list[Fault]:
     """What is wrong between the sections that are valid on their own."""
     data, control, budget, costs = (sections.get(name) for name in ("data", "control", "budget", "costs"))
     faults: list[Fault] = []
+    engine = sections.get("engine")
+    if isinstance(engine, EngineSpec):
+        faults += _kernels(engine)
     by_client: dict[str, list[float]] = {}
     if isinstance(budget, BudgetSpec):
         by_client |= budget.by_client()
@@ -45,6 +48,18 @@ def faults_between(sections: Mapping[str, Any]) -> list[Fault]:
             if path not in for_server and len(values) != data.clients
         ]
     return faults
+
+
+def _kernels(engine: EngineSpec) -> list[Fault]:
+    """Numba works on the host, and so do files."""
+    by_torch = engine.device != "cpu" or engine.kernels == "torch"
+    if engine.kernels == "numba" and engine.device != "cpu":
+        rule = f"must be auto or torch on {engine.device}"
+        return [Fault("engine.kernels", rule, engine.kernels, "leave it out")]
+    if engine.residuals == "file" and by_torch:
+        rule = "must be memory where torch's kernels are used"
+        return [Fault("engine.residuals", rule, engine.residuals, 'use device = "cpu" with numba\'s kernels')]
+    return []
 
 
 def _weights(data: DataSpec) -> list[Fault]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -60,6 +61,16 @@ def check_by_knob(value: Any, rule: str, holds: Callable[[float], bool], remedy:
         if knob not in KNOBS:
             raise fault("takes a table by compute, uplink and downlink", knob, "rename or remove that key")
     return {knob: check_numbers(entry, f"{rule} ({knob})", holds, remedy) for knob, entry in value.items()}
+
+
+def check_device(value: Any) -> str:
+    """A device by torch's name; whether it is there is seen when torch is."""
+    if not isinstance(value, str) or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", value):
+        raise fault("must be one of cpu, cuda, cuda:N, mps", value, "for example cuda:0")
+    return value
+
+
+device = BeforeValidator(check_device)
 
 
 def _field(check: Callable[..., Any], *rules: Any) -> BeforeValidator:

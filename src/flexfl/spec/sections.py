@@ -105,7 +105,9 @@ class RecordSpec(Section):
 
 
 class EngineSpec(Section):
-    device: Literal["cpu"] = "cpu"
+    device: Annotated[str, checks.device] = "cpu"
+    kernels: Literal["auto", "numba", "torch"] = "auto"
+    residuals: Literal["memory", "file"] = "memory"
     dtype: Literal["float32", "float64"] = "float32"
     threads: Annotated[int | None, checks.whole(1, "leave it out to use all cores")] = None
     checkpoint_every: Annotated[int, checks.whole(1, "iterations between two checkpoints")] = 500

@@ -53,9 +53,10 @@ class _Trial:
     """A copy of the module on which paths are tried; the user's own is not touched."""
 
     def __init__(self, model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
-        self._model = FlatModel(copy.deepcopy(model.module), torch.float64)
+        # On the CPU: not every device has float64.
+        self._model = FlatModel(copy.deepcopy(model.module).cpu(), torch.float64)
         self._loss = loss
-        self._x, self._y = (t.double() if t.is_floating_point() else t for t in (x, y))
+        self._x, self._y = (t.double() if t.is_floating_point() else t for t in (x.cpu(), y.cpu()))
         for part in self._model.module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.p = 0.0

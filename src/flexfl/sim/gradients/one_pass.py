@@ -94,7 +94,7 @@ class OnePass:
                         pieces[name] = Sum(pieces[name], piece) if name in pieces else piece
         for name, shape in zip(self._model.names, self._model.shapes, strict=True):
             if name not in pieces:  # the forward pass did not use it
-                pieces[name] = Dense(torch.zeros(clients, *shape, dtype=self._model.params.dtype))
+                pieces[name] = Dense(self._model.params.new_zeros(clients, *shape))
         return pieces
 
     def _hold(self) -> None:
