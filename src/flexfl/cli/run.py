@@ -1,23 +1,30 @@
-"""flexfl run: train from a spec, or go on with a run."""
+"""flexfl run: train from a spec, or go on with a run; or several seeds and specs side by side."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from flexfl.sim.run import Result
+from flexfl.errors import Fault, InputError
 
-INTERRUPTED = 130
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flexfl.experiments import Cell
+    from flexfl.sim.run import Result
+    from flexfl.spec.schema import Spec
+
+FAILED, INTERRUPTED = 2, 130
 
 
 def run(
     spec: Annotated[
-        str, typer.Argument(metavar="SPEC", help="quickstart, fashion, cifar10, or a TOML file.")
+        list[str], typer.Argument(metavar="SPEC…", help="quickstart, fashion, cifar10, or a TOML file.")
     ],
     set_: Annotated[
         list[str] | None,
@@ -27,6 +34,12 @@ def run(
         Path | None, typer.Option("--out", metavar="DIR", help="Run directory. [default: runs/SPEC]")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    seeds: Annotated[
+        str, typer.Option("--seeds", metavar="N,N-N", help="A run for each of these seeds: 1-5 or 1,2,7")
+    ] = "",
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="How many runs at a time; they share the cores.")
+    ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on standard output, and nothing else.")
     ] = False,
@@ -37,31 +50,108 @@ def run(
 
     from rich.console import Console
 
-    from flexfl.cli.show import ProgressLine, show_result
     from flexfl.spec.load import load_spec
 
-    resolved = load_spec(spec, set_ or [])
-    directory = out or _default_directory(spec, resume)
+    numbers = _seeds(seeds)
+    resolved = {name: load_spec(name, set_ or []) for name in spec}
+    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False)
+    again = ["flexfl", "run", *spec, *(word for entry in set_ or [] for word in ("--set", entry))]
+    if len(resolved) == 1 and not numbers:
+        directory = out or _default_directory(spec[0], resume)
+        again += ["--out", str(directory), "--resume"]
+        _one(console, resolved[spec[0]], directory, resume, again, as_json=as_json, quiet=quiet)
+        return
+    base = out or Path("runs")
+    again += [*(("--seeds", seeds) if seeds else ()), "--jobs", str(jobs), "--out", str(base), "--resume"]
+    _several(console, _cells(resolved, numbers, base), jobs, resume, again, as_json=as_json, quiet=quiet)
+
+
+def _one(
+    console: Console,
+    spec: Spec,
+    directory: Path,
+    resume: bool,
+    again: list[str],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from flexfl.cli.show import ProgressLine, show_result
+
     if resume and not directory.exists():
         typer.echo(f"flexfl: {directory} holds no run yet; starting one", err=True)
-    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False)
-
     # Torch takes a second to import: a fault in the spec should not wait for it.
     with console.status("loading torch and the data"):
         from flexfl.sim.run import RunInterruptedError, simulate
-
     try:
-        with ProgressLine(console, resolved.train.iterations) as line:
-            result: Result = simulate(resolved, out=directory, resume=resume, on_progress=line.update)
+        with ProgressLine(console, spec.train.iterations) as line:
+            result: Result = simulate(spec, out=directory, resume=resume, on_progress=line.update)
     except RunInterruptedError as stopped:
-        settings = [word for entry in set_ or [] for word in ("--set", entry)]
-        again = shlex.join(["flexfl", "run", spec, *settings, "--out", str(directory), "--resume"])
-        typer.echo(f"flexfl: {stopped}; go on with: {again}", err=True)
+        typer.echo(f"flexfl: {stopped}; go on with: {shlex.join(again)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(result.summary))
     elif not quiet:
         show_result(console, result.summary, directory)
+
+
+def _several(
+    console: Console,
+    cells: list[Cell],
+    jobs: int,
+    resume: bool,
+    again: list[str],
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from flexfl.cli.show import CellLines, show_outcomes
+    from flexfl.experiments import run_cells
+
+    with CellLines(console, cells) as lines:
+        outcomes = run_cells(cells, jobs=jobs, resume=resume, on_change=lines.update)
+    if as_json:
+        told: dict[str, Any] = {found.cell.name: found.summary for found in outcomes}
+        typer.echo(json.dumps(told))
+    elif not quiet:
+        show_outcomes(console, outcomes)
+    for found in outcomes:
+        if found.state == "failed":
+            typer.echo(f"flexfl: {found.cell.name} failed: {found.error}", err=True)
+    if any(found.state == "stopped" for found in outcomes):
+        typer.echo(f"flexfl: stopped; go on with: {shlex.join(again)}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if any(found.state == "failed" for found in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def _seeds(text: str) -> list[int]:
+    numbers: list[int] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            rule = "must list whole numbers or ranges of them"
+            raise InputError([Fault("--seeds", rule, part, "for example 1-5 or 1,2,7")], "the command")
+        numbers += range(first, last + 1)
+    return list(dict.fromkeys(numbers))
+
+
+def _cells(specs: dict[str, Spec], seeds: list[int], base: Path) -> list[Cell]:
+    """A run for each spec and seed, in a folder that says which it is."""
+    from flexfl.experiments import Cell
+
+    cells: dict[Path, Cell] = {}
+    for name, spec in specs.items():
+        for seed in seeds or [spec.train.seed]:
+            train = spec.train.model_copy(update={"seed": seed})
+            folder = base / Path(name).stem / f"seed-{seed}"
+            if folder in cells:
+                rule = "must have different file names, since they name the run directories"
+                raise InputError([Fault("SPEC", rule, name, "rename one of the files")], "the command")
+            label = f"{Path(name).stem}, seed {seed}"
+            cells[folder] = Cell(label, spec.model_copy(update={"train": train}), folder)
+    return list(cells.values())
 
 
 def _default_directory(spec: str, resume: bool) -> Path:

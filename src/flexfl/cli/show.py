@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from flexfl.control.policy import KNOBS
+
 if TYPE_CHECKING:
+    from flexfl.experiments import Cell, Outcome
     from flexfl.sim.progress import Progress as RunProgress
 
 _REFRESH_SECONDS = 0.2
@@ -131,3 +136,76 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
+
+
+class CellLines:
+    """A bar for each run of several, live in a terminal; elsewhere a line when one ends."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
+        self._console = console
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[told]}"),
+            console=console,
+            transient=True,
+            refresh_per_second=5,
+        )
+        self._few = len(cells) <= _PLAIN_LINES  # of many, only those that run are shown
+        self._tasks = {
+            cell.name: self._bars.add_task(
+                cell.name, total=cell.spec.train.iterations, told="waiting", visible=self._few
+            )
+            for cell in cells
+        }
+
+    def __enter__(self) -> CellLines:
+        if self._console.is_terminal:
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def update(self, outcome: Outcome) -> None:
+        told = "" if outcome.accuracy is None else f"accuracy {outcome.accuracy:.3f}"
+        if outcome.state != "running":
+            told = f"{outcome.state}  {told}"
+            if not self._console.is_terminal:
+                self._console.print(f"{outcome.cell.name}  {told}", soft_wrap=True)
+        self._bars.update(
+            self._tasks[outcome.cell.name],
+            completed=outcome.iteration,
+            told=told,
+            visible=self._few or outcome.state == "running",
+        )
+
+
+def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """The closing table of several runs, with the mean over the seeds of each spec."""
+    title = "test accuracy over the last ten evaluations; average cost / budget"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("run")
+    for heading in ("accuracy", *KNOBS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    found: dict[Path, list[float]] = {}
+    for outcome in outcomes:
+        values = found.setdefault(outcome.cell.out.parent, [])
+        if (summary := outcome.summary) is None:
+            table.add_row(outcome.cell.name, outcome.state)
+            continue
+        accuracy = summary["recent_test_accuracy"]
+        if accuracy is not None:
+            values.append(accuracy)
+        costs = [summary["average_cost"][knob] for knob in KNOBS]
+        shares = [_against_budget(cost["spent"], cost["budget"]) for cost in costs]
+        table.add_row(outcome.cell.name, "–" if accuracy is None else f"{accuracy:.4f}", *shares)
+    console.print(table)
+    for folder, values in found.items():
+        told = ""
+        if len(values) > 1:
+            told = f"accuracy {mean(values):.4f} ± {stdev(values):.4f} over {len(values)} seeds, "
+        console.print(f"{told}runs in {folder}", soft_wrap=True)

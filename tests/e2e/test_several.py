@@ -1,0 +1,94 @@
+"""Several seeds and specs at once: the same runs as one by one, and none stops another."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flexfl.results.run import Run
+
+FLEXFL = Path(sys.executable).with_name("flexfl")
+SMALL = ["--set", "data.clients=10", "--set", "train.iterations=6", "--set", "train.evaluate_every=3"]
+pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
+
+
+def flexfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([FLEXFL, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_seeds_side_by_side_are_the_seeds_alone(tmp_path: Path) -> None:
+    done = flexfl("run", "quickstart", *SMALL, "--seeds", "1,3", "--jobs", "2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert set(told) == {"quickstart, seed 1", "quickstart, seed 3"}
+    for seed in (1, 3):
+        run = Run(tmp_path / "runs" / "quickstart" / f"seed-{seed}")
+        # No more threads in all than there are cores.
+        threads = run.spec["engine"]["threads"]
+        assert threads == max(1, (os.cpu_count() or 1) // 2)
+        alone = [
+            "--set",
+            f"train.seed={seed}",
+            "--set",
+            f"engine.threads={threads}",
+            "--out",
+            f"alone-{seed}",
+        ]
+        assert flexfl("run", "quickstart", *SMALL, *alone, "-q", cwd=tmp_path).returncode == 0
+        other = Run(tmp_path / f"alone-{seed}")
+        for name, column in other.iterations.items():
+            np.testing.assert_array_equal(run.iterations[name], column)
+        assert told[f"quickstart, seed {seed}"]["test_accuracy"] == other.summary["test_accuracy"]
+
+
+def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    for name, rate in (("steep", 1e30), ("flat", 0.1)):
+        text = f'data = {{ name = "fashion-mini", clients = 10 }}\ntrain = {{ learning_rate = {rate} }}\n'
+        (tmp_path / f"{name}.toml").write_text(text)
+    done = flexfl("run", "steep.toml", "flat.toml", *SMALL, "--jobs", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert re.search(r"flexfl: steep, seed 1 failed: client \d+", done.stderr)
+    assert "Traceback" not in done.stderr
+    assert Run(tmp_path / "runs" / "flat" / "seed-1").summary is not None
+    assert re.search(r"flat, seed 1 +│ +0\.\d+", done.stdout)
+    assert re.search(r"steep, seed 1 +│ +failed", done.stdout)
+
+
+def test_stopped_all_and_resumed_all(tmp_path: Path) -> None:
+    command = ["run", "quickstart", "--set", "train.iterations=400", "--seeds", "1-3", "--jobs", "2"]
+    with subprocess.Popen(
+        [FLEXFL, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        metrics = tmp_path / "runs" / "quickstart" / "seed-1" / "spec.toml"
+        while not metrics.exists() and process.poll() is None:
+            signal.sigtimedwait([], 0.1)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    hint = re.search(r"go on with: flexfl (.*)", errors)
+    assert hint is not None
+    short = [word.replace("400", "60") for word in hint[1].split()]
+    if any(Run(folder).iterations["iteration"].size > 60 for folder in metrics.parent.parent.iterdir()):
+        short = hint[1].split()
+    resumed = flexfl(*short, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    for seed in (1, 2, 3):
+        run = Run(tmp_path / "runs" / "quickstart" / f"seed-{seed}")
+        assert run.summary is not None
+        np.testing.assert_array_equal(run.iterations["iteration"], range(run.summary["iterations"]))
+
+
+@pytest.mark.parametrize("seeds", ["a", "3-1", "1,,x", "-2"])
+def test_seeds_that_are_none(seeds: str, tmp_path: Path) -> None:
+    done = flexfl("run", "quickstart", f"--seeds={seeds}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--seeds must list whole numbers or ranges of them" in done.stderr
+    assert list(tmp_path.iterdir()) == []
