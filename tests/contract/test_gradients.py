@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients import Looped, OnePass, choose
+from flexfl.sim.gradients import Chain, Looped, OnePass, choose
 
 EVERYONE = slice(None)
 
@@ -38,9 +38,14 @@ def agree(module, x, y, *, loss=functional.cross_entropy, path=None):
     expected = plain(model, loss, x, y)
     chosen = choose(model, loss, x[:2], y[:2])
     if path is not None:
-        assert chosen.name == path
-    for way in (chosen, Looped(model, loss)):
+        assert chosen.name.startswith(path)
+    ways = [chosen, Looped(model, loss)]
+    if isinstance(chosen, Chain):  # what serves a chain need not be one
+        ways.append(OnePass(model, loss))
+    for way in ways:
         pieces, total = way(x, y)
+        if isinstance(way, OnePass):
+            way.release()
         assert set(pieces) == set(expected)
         for name, wanted in expected.items():
             torch.testing.assert_close(pieces[name].dense(EVERYONE).reshape(wanted.shape), wanted)
@@ -50,8 +55,6 @@ def agree(module, x, y, *, loss=functional.cross_entropy, path=None):
         assert total == pytest.approx(
             sum(float(loss(module(a), b).detach()) for a, b in zip(x, y, strict=True))
         )
-    if isinstance(chosen, OnePass):
-        chosen.release()
     assert [p.requires_grad for p in module.parameters()] == trainable
     return chosen
 
@@ -306,3 +309,28 @@ def test_hooks_leave_the_module_as_it_was():
     assert module[1].inplace
     assert all(p.requires_grad and p.grad is None for p in module.parameters())
     assert not any(m._forward_hooks for m in module.modules())
+
+
+def chain():
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Sequential(nn.ReLU(), nn.Linear(5, 3)))
+
+
+def test_a_chain_is_passed_by_hand():
+    chosen = agree(chain(), ROWS, labels(3, 2))
+    assert isinstance(chosen, Chain)
+    assert isinstance(
+        agree(chain(), ROWS, labels(3, 2), loss=nn.CrossEntropyLoss(label_smoothing=0.1)), Chain
+    )
+    frozen = chain()
+    frozen[1].weight.requires_grad_(False)
+    assert isinstance(agree(frozen, ROWS, labels(3, 2)), Chain)
+
+
+def test_what_is_more_than_a_chain_is_not():
+    watched, slower, own = chain(), chain(), chain()
+    watched[1].register_forward_hook(lambda module, inputs, output: 2 * output)
+    slower.append(nn.Tanh())
+    own[0] = Own()
+    for module in (watched, slower, own):
+        assert not Chain(FlatModel(module, torch.float64), functional.cross_entropy).applies
+    assert not isinstance(agree(watched, ROWS, labels(3, 2)), Chain)

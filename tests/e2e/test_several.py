@@ -55,7 +55,7 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         (tmp_path / f"{name}.toml").write_text(text)
     done = flexfl("run", "steep.toml", "flat.toml", *SMALL, "--jobs", "1", cwd=tmp_path)
     assert done.returncode == 2
-    assert re.search(r"flexfl: steep, seed 1 failed: client \d+", done.stderr)
+    assert re.search(r"flexfl: steep, seed 1 failed: the gradient of client \d+", done.stderr)
     assert "Traceback" not in done.stderr
     assert Run(tmp_path / "runs" / "flat" / "seed-1").summary is not None
     assert re.search(r"flat, seed 1 +│ +0\.\d+", done.stdout)
@@ -63,22 +63,19 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_stopped_all_and_resumed_all(tmp_path: Path) -> None:
-    command = ["run", "quickstart", "--set", "train.iterations=400", "--seeds", "1-3", "--jobs", "2"]
+    command = ["run", "quickstart", "--set", "train.iterations=150", "--seeds", "1-3", "--jobs", "2"]
     with subprocess.Popen(
         [FLEXFL, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        metrics = tmp_path / "runs" / "quickstart" / "seed-1" / "spec.toml"
-        while not metrics.exists() and process.poll() is None:
+        begun = tmp_path / "runs" / "quickstart" / "seed-1" / "spec.toml"
+        while not begun.exists() and process.poll() is None:
             signal.sigtimedwait([], 0.1)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     hint = re.search(r"go on with: flexfl (.*)", errors)
     assert hint is not None
-    short = [word.replace("400", "60") for word in hint[1].split()]
-    if any(Run(folder).iterations["iteration"].size > 60 for folder in metrics.parent.parent.iterdir()):
-        short = hint[1].split()
-    resumed = flexfl(*short, cwd=tmp_path)
+    resumed = flexfl(*hint[1].split(), cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     for seed in (1, 2, 3):
         run = Run(tmp_path / "runs" / "quickstart" / f"seed-{seed}")

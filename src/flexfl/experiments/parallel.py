@@ -87,7 +87,8 @@ def run_cells(
                 process.join()
                 _hear(messages, note)
                 if outcomes[number].state == "running":  # it had no time to say anything
-                    note(number, state="failed", error=f"the process ended with code {process.exitcode}")
+                    state, code = "stopped" if asked else "failed", process.exitcode
+                    note(number, state=state, error=f"the process ended with code {code}")
     for number, outcome in enumerate(outcomes):
         if outcome.state == "waiting":
             note(number, state="stopped")

@@ -18,7 +18,8 @@ Vectors = NDArray[Any] | Tensor
 
 _ROUNDING = 1e-12
 """Relative error that sums of squares may have; a row within it of being sent is measured."""
-_MAPPED_BYTES = 64 * 2**20
+_MAPPED_BYTES = 16 * 2**20
+"""Rows of a file that are used at once; scattered ones may bring in ten times as much with their pages."""
 _TINY = np.finfo(np.float64).tiny
 
 

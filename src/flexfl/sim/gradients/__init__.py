@@ -12,11 +12,23 @@ from torch import Tensor, nn
 from flexfl.errors import Fault, InputError
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
+from flexfl.sim.gradients.chain import Chain
 from flexfl.sim.gradients.general import Looped, Vmapped
 from flexfl.sim.gradients.one_pass import OnePass
 from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
 
-__all__ = ["Looped", "Loss", "OnePass", "Outer", "OverSamples", "Path", "Pieces", "Vmapped", "choose"]
+__all__ = [
+    "Chain",
+    "Looped",
+    "Loss",
+    "OnePass",
+    "Outer",
+    "OverSamples",
+    "Path",
+    "Pieces",
+    "Vmapped",
+    "choose",
+]
 
 log = logging.getLogger("flexfl")
 
@@ -35,11 +47,11 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> Path:
     They are compared on a copy of the module, in float64, in the mode it trains in.
     """
     trial = _Trial(model, loss, x, y)
-    one_pass = OnePass(model, loss)
-    paths: list[tuple[type[OnePass | Vmapped], Path]] = [(Vmapped, Vmapped(model, loss))]
-    if one_pass.applies:
-        paths.insert(0, (OnePass, one_pass))
-    for kind, path in paths:
+    kinds: list[type[OnePass | Vmapped]] = [Chain, OnePass, Vmapped]
+    for kind in kinds:
+        path = kind(model, loss)
+        if isinstance(path, OnePass) and not path.applies:
+            continue
         reason = trial.differs(kind)
         if reason is None:
             log.info("gradients: %s", path.name)

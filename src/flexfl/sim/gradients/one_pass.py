@@ -64,16 +64,22 @@ class OnePass:
         self._seen, self.activation_numbers, self._watching = [], 0, True
         try:
             outputs = self._model.module(self._together(x))
-            if self._loss is functional.cross_entropy and outputs.ndim == 2 and not y.is_floating_point():
-                total, g = cross_entropy(outputs.detach(), y)
-                torch.autograd.backward([outputs], [g])
-            else:
-                by_client = outputs.reshape(*y.shape[:2], *outputs.shape[1:])
-                total = vmap(self._loss, randomness="different")(by_client, y).sum()
-                torch.autograd.backward([total])
+            total, g = self._loss_and_gradient(outputs, y)
+            torch.autograd.backward([outputs], [g])
             return self._seen, total
         finally:
             self._watching = False
+
+    def _loss_and_gradient(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum over clients of their losses, and its gradient by the outputs."""
+        if self._loss is functional.cross_entropy and outputs.ndim == 2 and not y.is_floating_point():
+            return cross_entropy(outputs.detach(), y)
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            by_client = leaf.reshape(*y.shape[:2], *outputs.shape[1:])
+            total = vmap(self._loss, randomness="different")(by_client, y).sum()
+            (g,) = torch.autograd.grad(total, leaf)
+        return total, g
 
     def _together(self, x: Tensor) -> Tensor:
         """The samples of all clients as one batch; images with channels last, which convolutions like."""
