@@ -54,7 +54,8 @@ def bench(
             by_client, memory = row["ms_per_client"] * 1e3, row["rss_per_client_parameter"]
             console.print(
                 f"  N = {row['clients']:>6,}  {row['ms']:9.2f} ms  {by_client:6.1f} µs a client"
-                f"  ({row['ratio_per_client']:.2f} ×)  {memory:5.2f} bytes a client and parameter"
+                f"  ({row['ratio_per_client']:.2f} ×)  {memory:5.2f} bytes a client and parameter",
+                soft_wrap=True,
             )
     if file is not None:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -63,11 +64,14 @@ def bench(
 def _show(console: Any, found: dict[str, Any]) -> None:
     console.print(
         f"[bold]{found['shape']}[/bold]  N = {found['clients']}, D = {found['parameters']}, "
-        f"{found['threads']} threads ({found['threading']}), gradients by {found['gradients']}"
+        f"{found['threads']} threads ({found['threading']}), gradients by {found['gradients']}",
+        soft_wrap=True,
     )
     console.print(f"  an iteration   {found['ms']:9.2f} ms")
     console.print(f"  the limit      {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}")
     console.print(f"  the oracle     {found['oracle_ms']:9.2f} ms   {found['ratio_oracle']:.0f} times slower")
     stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in found["stages_ms"].items())
     console.print(f"  stages (ms)    {stages}", soft_wrap=True)
-    console.print(f"  memory         {found['rss_per_client_parameter']:.2f} bytes a client and parameter")
+    share = f"{found['evaluation_share']:.0%} of a run that evaluates every 50 iterations"
+    console.print(f"  an evaluation  {found['evaluation_ms']:9.2f} ms   {share}")
+    console.print(f"  memory         {found['rss_per_client_parameter']:9.2f} bytes a client and parameter")

@@ -7,9 +7,12 @@ one fused read pass over the N × D residuals.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import resource
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +34,7 @@ from flexfl.models.flat import FlatModel
 from flexfl.models.networks import cnn, mlp
 from flexfl.sim import kernels
 from flexfl.sim.engine import Engine, Problem
+from flexfl.sim.evaluate import Evaluator
 from flexfl.sim.process import threads, usable_threads
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.load import load_spec
@@ -48,11 +52,13 @@ class Shape:
     sample: tuple[int, ...]
     network: Callable[[], nn.Module]
     chunks: Sequence[int]
+    samples: int
+    """Training and test samples, which an evaluation goes through."""
 
 
 SHAPES = {
-    "fashion": Shape("fashion", (28, 28), mlp, (128, 256, 512, 928)),
-    "cifar": Shape("cifar10", (3, 32, 32), cnn, (32, 64, 128, 256)),
+    "fashion": Shape("fashion", (28, 28), mlp, (128, 256, 512, 928), 70_000),
+    "cifar": Shape("cifar10", (3, 32, 32), cnn, (32, 64, 128, 256), 60_000),
 }
 
 SCALE = (100, 1_000, 10_000)
@@ -100,6 +106,9 @@ def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool
             "stages_ms": watch.stages_ms,
             "rss_per_client_parameter": resident / (clients * engine.dim),
         }
+        seconds = _evaluation(problem, SHAPES[shape].samples)
+        share = seconds / (50 * median(times) + seconds)
+        result |= {"evaluation_ms": 1e3 * seconds, "evaluation_share": share}
         if oracle:
             seconds = _oracle(problem)
             result |= {"oracle_ms": 1e3 * seconds, "ratio_oracle": seconds / median(times)}
@@ -278,6 +287,16 @@ def _oracle(problem: Problem, iterations: int = 3) -> float:
     return median(_seconds(lambda: next(steps)) for _ in range(iterations))
 
 
+def _evaluation(problem: Problem, samples: int) -> float:
+    """Seconds of an evaluation over so many samples, told from a part of them."""
+    part = 10_000
+    x, y = torch.randn(part, *problem.data.train_x.shape[1:]), torch.randint(_CLASSES, (part,))
+    data = Federated(x, y, None, None, (np.arange(part),))
+    evaluate = Evaluator(problem.model, problem.loss, data)
+    evaluate()
+    return median(_seconds(evaluate) for _ in range(5)) * samples / part
+
+
 def _seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
@@ -285,6 +304,9 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def _resident() -> int:
-    """Bytes of memory that this process occupies."""
+    """Bytes of memory that this process occupies, without what the C library keeps for later."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # of glibc only
+        ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
     return pages * resource.getpagesize() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

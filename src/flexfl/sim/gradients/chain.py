@@ -20,7 +20,7 @@ class Chain(OnePass):
     For small networks the bookkeeping of autograd costs as much as the backward pass itself.
     """
 
-    name = "one pass through a chain"
+    name = "one pass (chain)"
 
     def __init__(self, model: FlatModel, loss: Loss) -> None:
         super().__init__(model, loss)

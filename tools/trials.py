@@ -1,0 +1,143 @@
+"""What was tried to make an iteration faster, measured: the lists in docs/performance.md.
+
+Each trial and the engine as it is take turns in one process on the shape `fashion`, N = 100; what
+is told is the median of an iteration and its ratio to the engine's. Settings of the process are
+tried in processes of their own, taking turns as well. Run: make trials
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from flexfl.sim import engine as engines
+from flexfl.sim import kernels
+from flexfl.sim.bench import SHAPES, _problem, _warm
+from flexfl.sim.engine import Engine
+from flexfl.sim.gradients import OnePass, one_pass
+from flexfl.sim.gradients.pieces import Outer
+from flexfl.sim.process import threads, usable_threads
+from flexfl.sim.selection import Residuals
+
+ROUNDS, EACH = 25, 8
+
+
+@contextmanager
+def instead(holder: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+def everything_read(self: Residuals, enough: Any) -> np.ndarray:
+    return np.zeros(len(self._rows), dtype=np.bool_)
+
+
+def by_autograd(outputs: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.enable_grad():
+        leaf = outputs.detach().requires_grad_()
+        total = functional.cross_entropy(leaf, y.reshape(-1), reduction="sum") / y.shape[1]
+        return total, torch.autograd.grad(total, leaf)[0]
+
+
+class Written(Outer):
+    """A product that is written down by torch, for all clients, and added in a pass of its own."""
+
+
+def batched_product(residual: Any, rows: Any, start: int, step: Any, x: Any, g: Any, *sums: Any) -> None:
+    grads = torch.bmm(torch.from_numpy(g).transpose(1, 2), torch.from_numpy(x))
+    kernels.add_and_measure(residual, rows, start, step, grads.reshape(len(rows), -1).numpy(), *sums)
+
+
+def trials(engine: Engine, hooked: OnePass) -> dict[str, Callable[[], Any]]:
+    def with_hooks() -> Any:
+        return instead(engine, "gradients", hooked)
+
+    return {
+        "the engine": nullcontext,
+        "rows without a gradient are read in every iteration": lambda: instead(
+            Residuals, "_cannot_reach", everything_read
+        ),
+        "weight gradients by torch.bmm, then a pass that adds them": lambda: instead(
+            kernels, "add_outer_and_measure", batched_product
+        ),
+        "the same for eight clients at a time, to stay in the caches": lambda: instead(engine, "_chunk", 8),
+        "cross-entropy by autograd": lambda: instead(one_pass, "cross_entropy", by_autograd),
+        "autograd and hooks instead of a chain written out": with_hooks,
+        "products in pieces of 32 KB": lambda: instead(kernels, "_PIECE", 2**13),
+        "products in pieces of 128 KB": lambda: instead(kernels, "_PIECE", 2**15),
+    }
+
+
+def inside() -> None:
+    with threads(usable_threads(None)):
+        engine = _warm(_problem(SHAPES["fashion"], 100))
+        hooked = OnePass(engine._problem.model, engine._problem.loss)
+        found: dict[str, list[float]] = {name: [] for name in trials(engine, hooked)}
+        for _ in range(ROUNDS):
+            for name, trial in trials(engine, hooked).items():
+                with trial():
+                    taken = [seconds(engine.step) for _ in range(EACH)]
+                hooked.release()
+                found[name].append(median(taken[1:]))
+        table(found)
+
+
+ENVIRONMENTS = {
+    "as it is": {},
+    "OMP_WAIT_POLICY=passive": {"OMP_WAIT_POLICY": "passive"},
+    "GOMP_SPINCOUNT=1000": {"GOMP_SPINCOUNT": "1000"},
+    "numba's workqueue threads": {"NUMBA_THREADING_LAYER": "workqueue"},
+}
+
+
+def around() -> None:
+    found: dict[str, list[float]] = {name: [] for name in ENVIRONMENTS}
+    for _ in range(3):
+        for name, settings in ENVIRONMENTS.items():
+            command = [sys.executable, __file__, "one"]
+            told = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=True)
+            found[name].append(float(told.stdout))
+    table(found)
+
+
+def one() -> None:
+    with threads(usable_threads(None)):
+        engine = _warm(_problem(SHAPES["fashion"], 100))
+        print(median(seconds(engine.step) for _ in range(200)))
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def table(found: dict[str, list[float]]) -> None:
+    first = next(iter(found.values()))
+    print("| | ms | ratio |\n|---|---|---|")
+    for name, values in found.items():
+        ratio = median(own / base for own, base in zip(values, first, strict=True))
+        print(f"| {name} | {1e3 * median(values):.2f} | {ratio:.2f} |")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["one"]:
+        one()
+    else:
+        inside()
+        around()
