@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint large bench check clean
+.PHONY: quickstart test lint large trials bench check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -19,9 +19,13 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Ten thousand clients within 1 GB of memory: three minutes, 5 GB of disk.
+# Ten thousand clients within 1 GB of memory: a minute or two, 5 GB of disk.
 large: $(VENV)/.installed-dev
 	FLEXFL_LARGE=1 $(BIN)/python -m pytest -s tests/e2e/test_memory.py
+
+# What was tried to make an iteration faster, for docs/performance.md.
+trials: $(VENV)/.installed
+	$(BIN)/python tools/trials.py
 
 bench: $(VENV)/.installed
 	$(BIN)/flexfl bench

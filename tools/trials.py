@@ -20,12 +20,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from flexfl.sim import engine as engines
 from flexfl.sim import kernels
 from flexfl.sim.bench import SHAPES, _problem, _warm
 from flexfl.sim.engine import Engine
 from flexfl.sim.gradients import OnePass, one_pass
-from flexfl.sim.gradients.pieces import Outer
 from flexfl.sim.process import threads, usable_threads
 from flexfl.sim.selection import Residuals
 
@@ -51,10 +49,6 @@ def by_autograd(outputs: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, t
         leaf = outputs.detach().requires_grad_()
         total = functional.cross_entropy(leaf, y.reshape(-1), reduction="sum") / y.shape[1]
         return total, torch.autograd.grad(total, leaf)[0]
-
-
-class Written(Outer):
-    """A product that is written down by torch, for all clients, and added in a pass of its own."""
 
 
 def batched_product(residual: Any, rows: Any, start: int, step: Any, x: Any, g: Any, *sums: Any) -> None:
@@ -109,7 +103,9 @@ def around() -> None:
     for _ in range(3):
         for name, settings in ENVIRONMENTS.items():
             command = [sys.executable, __file__, "one"]
-            told = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=True)
+            told = subprocess.run(
+                command, env=os.environ | settings, capture_output=True, text=True, check=True
+            )
             found[name].append(float(told.stdout))
     table(found)
 

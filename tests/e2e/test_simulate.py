@@ -15,7 +15,10 @@ from flexfl.control import FixedCompute, Policy, SendAll
 from flexfl.control.policy import Unqueued
 from flexfl.costs import Affine, Linear
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
+from flexfl.models.flat import FlatModel
 from flexfl.results.store import MetricStore
+from flexfl.sim import evaluate
+from flexfl.sim.evaluate import Evaluator
 
 RNG = np.random.default_rng(5)
 TRAIN = {"iterations": 12, "batch_size": 8, "learning_rate": 0.1, "evaluate_every": 5}
@@ -279,3 +282,52 @@ def test_the_summary_is_json_whatever_was_measured(tmp_path):
     simulate(network(nn.Linear(6, 1), nn.Flatten(0)), NUMBERS, out=out)
     summary = json.loads((out / "summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["test_accuracy"] is None
+
+
+def seeded_network():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return network()
+
+
+def test_kernels_of_torch_and_residuals_in_a_file_train_the_same(tmp_path):
+    usual = simulate(seeded_network())
+    for kind in ({"kernels": "torch"}, {"residuals": "file"}):
+        other = simulate(seeded_network(), engine={"dtype": "float64"} | kind, out=tmp_path / str(kind))
+        np.testing.assert_allclose(other.params, usual.params, rtol=0, atol=1e-10)
+        again = simulate(
+            seeded_network(),
+            engine={"dtype": "float64"} | kind,
+            train=TRAIN | {"iterations": 20},
+            out=tmp_path / str(kind),
+            resume=True,
+        )
+        assert again.summary["iterations"] == 20
+    longer = simulate(seeded_network(), train=TRAIN | {"iterations": 20})
+    np.testing.assert_array_equal(again.params, longer.params)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(
+        flexfl.InputError, match=r"engine.device must be a device that torch finds here.*'cuda'"
+    ):
+        simulate(engine={"device": "cuda"}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_in_any_layout_and_chunk_is_the_plain_one(monkeypatch):
+    images = torch.from_numpy(RNG.normal(size=(30, 2, 6, 6)))
+    classes = torch.from_numpy(RNG.integers(0, 3, 30))
+    data = flexfl.Federated.split((images, classes), (images[:7], classes[:7]), clients=2)
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3)).double()
+    outputs = module(images).detach()
+    for loss in (nn.functional.cross_entropy, nn.CrossEntropyLoss()):
+        for limit in (2**24, 3000):
+            monkeypatch.setattr(evaluate, "_LAYER_BYTES", limit)
+            found = Evaluator(FlatModel(module, torch.float64), loss, data)()
+            assert found["train_loss"] == pytest.approx(float(loss(outputs, classes)))
+            assert found["test_loss"] == pytest.approx(float(loss(outputs[:7], classes[:7])))
+            right = outputs.argmax(dim=1) == classes
+            assert found["train_accuracy"] == pytest.approx(float(right.double().mean()))
+            assert found["test_accuracy"] == pytest.approx(float(right[:7].double().mean()))
+    assert module.training
