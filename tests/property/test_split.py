@@ -147,3 +147,11 @@ def test_products_enter_as_if_written_down(clients, samples, outputs, width, dty
         view.entered(chosen)
     np.testing.assert_allclose(b, wanted, rtol=1e-4 if dtype == "f4" else 1e-10, atol=1e-5)
     np.testing.assert_allclose(view.energy, np.sum(b.astype(float) ** 2, axis=1), rtol=1e-9)
+
+
+def test_a_product_of_another_type_is_refused():
+    view, one = Residuals(np.zeros((1, 4), np.float32)), np.ones(1, np.float32)
+    x, g = np.ones((1, 3, 2), np.float32), np.ones((1, 3, 2), np.float32)
+    for factors in ((x.astype(float), g), (x, g.astype(float)), (x[:, :, ::-1], g)):
+        with pytest.raises(TypeError, match="factors must be contiguous float32"):
+            view.add_outer(np.array([0]), 0, one, *factors)

@@ -114,6 +114,9 @@ def add_outer_and_measure(
     total: Array,
 ) -> None:
     """As above for gradients gᵀ·x given as x (M, K, in) and g (M, K, out), never written down whole."""
+    for array in (x, g, step):  # BLAS trusts what it is given
+        if array.dtype != residual.dtype or not array.flags.c_contiguous:
+            raise TypeError(f"factors must be contiguous {residual.dtype}, got {array.dtype}")
     outputs, width = g.shape[2], x.shape[2]
     at_once = min(outputs, max(1, _PIECE // width))
     pieces = -(-outputs // at_once)
