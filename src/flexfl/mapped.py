@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ from numpy.typing import NDArray
 
 def mapped_zeros(shape: tuple[int, ...], dtype: Any, folder: Path) -> NDArray[Any]:
     """Zeros in a file of `folder` that has no name: it goes when the array goes, also after a crash."""
+    size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.truncate(max(1, math.prod(shape) * np.dtype(dtype).itemsize))
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now, by an OSError
+        else:
+            file.truncate(size)
         pages = mmap.mmap(file.fileno(), 0)
     return np.frombuffer(pages, dtype, math.prod(shape)).reshape(shape)
 

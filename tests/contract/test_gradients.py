@@ -334,3 +334,16 @@ def test_what_is_more_than_a_chain_is_not():
     for module in (watched, slower, own):
         assert not Chain(FlatModel(module, torch.float64), functional.cross_entropy).applies
     assert not isinstance(agree(watched, ROWS, labels(3, 2)), Chain)
+
+
+def test_a_chain_that_goes_through_a_layer_twice():
+    twice = nn.Linear(4, 4)
+    nn.init.zeros_(twice.weight)  # a gradient that is lost now would be missed later
+    module = nn.Sequential(twice, nn.ReLU(), twice, nn.Linear(4, 3))
+    chosen = Chain(FlatModel(module, torch.float64), functional.cross_entropy)
+    with torch.no_grad():
+        chosen._model.params += 0.1 * torch.arange(chosen._model.dim)
+    expected = plain(chosen._model, functional.cross_entropy, ROWS, labels(3, 2).zero_())
+    pieces, _ = chosen(ROWS, torch.zeros(3, 2, dtype=torch.long))
+    for name, wanted in expected.items():
+        torch.testing.assert_close(pieces[name].dense(EVERYONE).reshape(wanted.shape), wanted)

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -62,28 +63,41 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert re.search(r"steep, seed 1 +│ +failed", done.stdout)
 
 
-def test_stopped_all_and_resumed_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["SIGTERM", "Ctrl-C"])
+def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
+    """SIGTERM reaches the parent only, Ctrl-C the whole group."""
     command = ["run", "quickstart", "--set", "train.iterations=150", "--seeds", "1-3", "--jobs", "2"]
     with subprocess.Popen(
-        [FLEXFL, *command], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [FLEXFL, *command],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         begun = tmp_path / "runs" / "quickstart" / "seed-1" / "spec.toml"
         while not begun.exists() and process.poll() is None:
-            signal.sigtimedwait([], 0.1)
-        process.send_signal(signal.SIGTERM)
+            time.sleep(0.1)
+        if way == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert "failed" not in errors
     hint = re.search(r"go on with: flexfl (.*)", errors)
     assert hint is not None
-    resumed = flexfl(*hint[1].split(), cwd=tmp_path)
+    # With another number of jobs: what has begun keeps its threads.
+    resumed = flexfl(*hint[1].replace("--jobs 2", "--jobs 1").split(), cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     for seed in (1, 2, 3):
         run = Run(tmp_path / "runs" / "quickstart" / f"seed-{seed}")
         assert run.summary is not None
-        np.testing.assert_array_equal(run.iterations["iteration"], range(run.summary["iterations"]))
+        np.testing.assert_array_equal(run.iterations["iteration"], range(150))
 
 
-@pytest.mark.parametrize("seeds", ["a", "3-1", "1,,x", "-2"])
+@pytest.mark.parametrize("seeds", ["a", "3-1", "1,,x", "-2", "1-1000000000"])
 def test_seeds_that_are_none(seeds: str, tmp_path: Path) -> None:
     done = flexfl("run", "quickstart", f"--seeds={seeds}", cwd=tmp_path)
     assert done.returncode == 2

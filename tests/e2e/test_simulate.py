@@ -331,3 +331,40 @@ def test_evaluation_in_any_layout_and_chunk_is_the_plain_one(monkeypatch):
             assert found["train_accuracy"] == pytest.approx(float(right.double().mean()))
             assert found["test_accuracy"] == pytest.approx(float(right[:7].double().mean()))
     assert module.training
+
+
+class ByView(nn.Module):
+    """Flattens by `view`, which takes no channels last."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(2, 3, 3), nn.Linear(48, 3)
+
+    def forward(self, x):
+        return self.last(self.conv(x).view(x.size(0), -1))
+
+
+def test_a_network_that_flattens_by_view():
+    images, classes = RNG.normal(size=(30, 2, 6, 6)), RNG.integers(0, 3, 30)
+    data = flexfl.Federated.split((images, classes), (images[:7], classes[:7]), clients=2)
+    assert simulate(ByView(), data).summary["test_accuracy"] is not None
+
+
+def test_a_module_is_given_back_after_a_refusal(tmp_path):
+    (tmp_path / "note.txt").write_text("of another")
+    module = network(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+    with pytest.raises(RunDirectoryError):
+        simulate(module, out=tmp_path)
+    assert all(p.requires_grad for p in module.parameters())
+    assert not any(part._forward_hooks for part in module.modules())
+    simulate(module)
+
+
+def test_a_full_disk_is_told_before_any_work(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(flexfl.InputError, match=r"engine.residuals needs 0.0 GB .*No space left"):
+        simulate(engine={"residuals": "file"}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

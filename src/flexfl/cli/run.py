@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flexfl.spec.schema import Spec
 
 FAILED, INTERRUPTED = 2, 130
+_MOST_SEEDS = 10_000
 
 
 def run(
@@ -63,7 +64,15 @@ def run(
         return
     base = out or Path("runs")
     again += [*(("--seeds", seeds) if seeds else ()), "--jobs", str(jobs), "--out", str(base), "--resume"]
-    _several(console, _cells(resolved, numbers, base), jobs, resume, again, as_json=as_json, quiet=quiet)
+    _several(
+        console,
+        _cells(resolved, numbers, set_ or [], base),
+        jobs,
+        resume,
+        again,
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 def _one(
@@ -130,38 +139,37 @@ def _seeds(text: str) -> list[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if last < first:
-            rule = "must list whole numbers or ranges of them"
+        if last < first or last - first >= _MOST_SEEDS:
+            rule = f"must list whole numbers or ranges of them, up to {_MOST_SEEDS}"
             raise InputError([Fault("--seeds", rule, part, "for example 1-5 or 1,2,7")], "the command")
         numbers += range(first, last + 1)
     return list(dict.fromkeys(numbers))
 
 
-def _cells(specs: dict[str, Spec], seeds: list[int], base: Path) -> list[Cell]:
+def _cells(specs: dict[str, Spec], seeds: list[int], settings: list[str], base: Path) -> list[Cell]:
     """A run for each spec and seed, in a folder that says which it is."""
     from flexfl.experiments import Cell
+    from flexfl.spec.load import load_spec
 
-    cells: dict[Path, Cell] = {}
+    cells = []
     for name, spec in specs.items():
+        stem = Path(name).stem
+        if [Path(other).stem for other in specs].count(stem) > 1:
+            rule = "must have different file names, since they name the run directories"
+            raise InputError([Fault("SPEC", rule, name, "rename one of the files")], "the command")
         for seed in seeds or [spec.train.seed]:
-            train = spec.train.model_copy(update={"seed": seed})
-            folder = base / Path(name).stem / f"seed-{seed}"
-            if folder in cells:
-                rule = "must have different file names, since they name the run directories"
-                raise InputError([Fault("SPEC", rule, name, "rename one of the files")], "the command")
-            label = f"{Path(name).stem}, seed {seed}"
-            cells[folder] = Cell(label, spec.model_copy(update={"train": train}), folder)
-    return list(cells.values())
+            seeded = load_spec(name, [*settings, f"train.seed={seed}"])
+            cells.append(Cell(f"{stem}, seed {seed}", seeded, base / stem / f"seed-{seed}"))
+    return cells
 
 
 def _default_directory(spec: str, resume: bool) -> Path:
     """runs/NAME, or the next free number; with --resume the newest there is."""
-    base = Path("runs") / Path(spec).stem
-    taken = [base] if base.exists() else []
-    number = 2
-    while (path := base.with_name(f"{base.name}-{number}")).exists():
+    base = path = Path("runs") / Path(spec).stem
+    number, taken = 1, []
+    while path.exists():
         taken.append(path)
         number += 1
-    if not taken:
-        return base
-    return taken[-1] if resume else path
+        path = base.with_name(f"{base.name}-{number}")
+    runs = [found for found in taken if (found / "spec.toml").exists()]
+    return runs[-1] if resume and runs else path

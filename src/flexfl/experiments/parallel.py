@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
-import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from flexfl.errors import FlexFLError
+from flexfl.results.run import SPEC_FILE, read_spec
 from flexfl.sim.process import stop_signals
 from flexfl.spec.schema import Spec
 
@@ -54,11 +55,10 @@ def run_cells(
     SIGTERM stop all of them where they can be resumed.
     """
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    messages: Any = context.Queue()
     outcomes = [Outcome(cell) for cell in cells]
     waiting = list(range(len(cells)))
-    running: dict[int, Any] = {}
-    share = max(1, (os.cpu_count() or 1) // jobs)
+    running: dict[int, tuple[Any, Connection]] = {}
+    share = max(1, (os.cpu_count() or 1) // max(1, min(jobs, len(cells))))
 
     def note(number: int, **changes: Any) -> None:
         for name, value in changes.items():
@@ -68,71 +68,78 @@ def run_cells(
 
     with stop_signals() as stop:
         asked = False
-        while waiting or running:
-            if stop.is_set() and not asked:
-                asked, waiting = True, []
-                for process in running.values():  # Ctrl-C reached them already, SIGTERM did not
-                    if process.pid is not None:
-                        os.kill(process.pid, signal.SIGTERM)
-            while waiting and len(running) < jobs:
-                number = waiting.pop(0)
-                arguments = (number, cells[number], share, resume, messages)
-                process = context.Process(target=_run, args=arguments, name=cells[number].name)
-                process.start()
-                running[number] = process
-                note(number, state="running")
-            _hear(messages, note)
-            for number in [n for n, process in running.items() if not process.is_alive()]:
-                process = running.pop(number)
+        try:
+            while waiting or running:
+                if stop.is_set() and not asked:
+                    asked, waiting = True, []
+                    for process, _ in running.values():  # Ctrl-C reached them already, SIGTERM did not
+                        process.terminate()
+                while waiting and len(running) < jobs:
+                    number = waiting.pop(0)
+                    hear, tell = context.Pipe(duplex=False)
+                    arguments = (cells[number], share, resume, tell)
+                    process = context.Process(target=_run, args=arguments, name=cells[number].name)
+                    process.start()
+                    tell.close()  # the child's end: when it goes, the pipe ends
+                    running[number] = process, hear
+                    note(number, state="running")
+                wait([hear for _, hear in running.values()], timeout=_TELL_SECONDS)
+                for number, (process, hear) in list(running.items()):
+                    if _heard(hear, number, note):
+                        continue
+                    process.join()
+                    del running[number]
+                    if outcomes[number].state == "running":  # it had no time to say anything
+                        state, code = "stopped" if asked else "failed", process.exitcode
+                        note(number, state=state, error=f"the process ended with code {code}")
+        finally:
+            for process, _ in running.values():  # only if something went wrong here
+                process.terminate()
                 process.join()
-                _hear(messages, note)
-                if outcomes[number].state == "running":  # it had no time to say anything
-                    state, code = "stopped" if asked else "failed", process.exitcode
-                    note(number, state=state, error=f"the process ended with code {code}")
     for number, outcome in enumerate(outcomes):
         if outcome.state == "waiting":
             note(number, state="stopped")
     return outcomes
 
 
-def _hear(messages: Any, note: Callable[..., None]) -> None:
-    """Pass on what the runs had to tell, waiting a moment for the first word."""
-    wait = _TELL_SECONDS
-    while True:
-        try:
-            number, changes = messages.get(timeout=wait)
-        except queue.Empty:
-            return
-        note(number, **changes)
-        wait = 0.0
+def _heard(hear: Connection, number: int, note: Callable[..., None]) -> bool:
+    """Pass on what a run had to tell; whether it may have more to say."""
+    try:
+        while hear.poll():
+            note(number, **hear.recv())
+    except EOFError:
+        return False
+    return True
 
 
-def _run(number: int, cell: Cell, share: int, resume: bool, messages: Any) -> None:
+def _run(cell: Cell, share: int, resume: bool, pipe: Connection) -> None:
     """In the new process: one run, told about now and then."""
     from flexfl.sim.run import RunInterruptedError, simulate  # torch, only here
 
     told = 0.0
 
-    def tell(progress: Any) -> None:
+    def tell(**changes: Any) -> None:
+        with suppress(OSError):  # whoever asked is gone; the run goes on
+            pipe.send(changes)
+
+    def on_progress(progress: Any) -> None:
         nonlocal told
         if (now := time.monotonic()) - told > _TELL_SECONDS:
             told = now
-            accuracy = progress.evaluation.get("test_accuracy")
-            messages.put((number, {"iteration": progress.iteration, "accuracy": accuracy}))
+            tell(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
 
     spec = cell.spec
     if spec.engine.threads is None:
+        if resume and (cell.out / SPEC_FILE).exists():  # what it began with, whatever --jobs was then
+            share = read_spec(cell.out)["engine"]["threads"]
         spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": share})})
     try:
-        result = simulate(spec, out=cell.out, resume=resume, on_progress=tell)
-        done = {"state": "done", "summary": result.summary, "iteration": result.summary["iterations"]}
-        messages.put((number, done | {"accuracy": result.summary["test_accuracy"]}))
-    except RunInterruptedError as stopped:
-        messages.put((number, {"state": "stopped", "error": str(stopped)}))
+        summary = simulate(spec, out=cell.out, resume=resume, on_progress=on_progress).summary
+        accuracy = summary["test_accuracy"]
+        tell(state="done", summary=summary, iteration=summary["iterations"], accuracy=accuracy)
+    except (RunInterruptedError, KeyboardInterrupt) as stopped:
+        tell(state="stopped", error=str(stopped))
     except FlexFLError as error:
-        messages.put((number, {"state": "failed", "error": str(error)}))
+        tell(state="failed", error=str(error))
     except BaseException:
-        messages.put((number, {"state": "failed", "error": traceback.format_exc()}))
-    finally:
-        messages.close()
-        messages.join_thread()
+        tell(state="failed", error=traceback.format_exc())

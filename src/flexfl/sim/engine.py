@@ -71,7 +71,10 @@ class Engine:
         self.clients, self.dim = problem.data.clients, problem.model.dim
         x = problem.model.params
         self._device = x.device
-        self._train_x, self._train_y = problem.data.train_x.to(x.device), problem.data.train_y.to(x.device)
+        self._train_x, self._train_y = (
+            t.to(x.device, x.dtype if t.is_floating_point() else None)
+            for t in (problem.data.train_x, problem.data.train_y)
+        )
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
         self._x: Any
         self._r: Any
@@ -271,6 +274,7 @@ class Engine:
         most = _GRADIENT_BYTES // (self._itemsize * self.dim)
         if isinstance(self.gradients, OnePass):
             self.gradients(x[:1], y[:1])
+            self.gradients.release()  # what is held before the first step may never be given back
             numbers = self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
             most = min(most, _ACTIVATION_BYTES // max(1, self._itemsize * numbers))
         return max(1, most)
@@ -279,10 +283,6 @@ class Engine:
         chosen = torch.from_numpy(samples.reshape(-1)).to(self._device)
         x = self._train_x.index_select(0, chosen).view(*samples.shape, *self._train_x.shape[1:])
         y = self._train_y.index_select(0, chosen).view(*samples.shape, *self._train_y.shape[1:])
-        if x.is_floating_point():
-            x = x.to(self._problem.model.params.dtype)
-        if y.is_floating_point():
-            y = y.to(self._problem.model.params.dtype)
         if self._problem.augment is not None:
             x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
         return x, y

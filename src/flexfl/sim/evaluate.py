@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -40,10 +40,7 @@ class Evaluator:
 
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float | None]:
         module, classes = self.model.module, self.data.classes
-        # Convolutions like channels last, as in training.
-        images = x.ndim == 4 and any(isinstance(part, nn.Conv2d) for part in module.modules())
-        layout = torch.channels_last if images else torch.contiguous_format
-        chunk = self._samples_at_once(x)
+        layout, chunk = self._layout(x), self._samples_at_once(x)
         total, correct = 0.0, 0
         for begin in range(0, len(x), chunk):
             inputs = self._given(x[begin : begin + chunk]).contiguous(memory_format=layout)
@@ -64,6 +61,15 @@ class Evaluator:
     def _given(self, values: Tensor) -> Tensor:
         params = self.model.params
         return values.to(params.device, params.dtype if values.is_floating_point() else None)
+
+    def _layout(self, x: Tensor) -> torch.memory_format:
+        """Convolutions like channels last; a module that flattens by `view` does not take it."""
+        module = self.model.module
+        if x.ndim == 4 and any(isinstance(part, nn.Conv2d) for part in module.modules()):
+            with suppress(RuntimeError):
+                module(self._given(x[:2]).contiguous(memory_format=torch.channels_last))
+                return torch.channels_last
+        return torch.contiguous_format
 
     def _samples_at_once(self, x: Tensor) -> int:
         """So many that no layer puts out more than `_LAYER_BYTES`."""

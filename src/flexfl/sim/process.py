@@ -64,7 +64,7 @@ def stop_signals() -> Iterator[threading.Event]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
+        if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
 
@@ -90,6 +90,7 @@ def seed_generator(seed: int, device: torch.device) -> None:
     """Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
     elif device.type == "mps":
         torch.mps.manual_seed(seed)

@@ -202,6 +202,7 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
         if (state := directory.last_state()) is not None:
             _restore(engine, state, out)
             progress.resume(Run(out), engine.iteration, float(state["seconds"][0]))
+            state = None  # and with it the old checkpoint, which is mapped
 
         def save() -> None:
             seconds = {"seconds": np.array([progress.seconds])}
@@ -259,7 +260,13 @@ def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
     if spec.engine.residuals == "memory":
         return None
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
-    return mapped_zeros((problem.data.clients, problem.model.dim), spec.engine.dtype, folder)
+    try:
+        return mapped_zeros((problem.data.clients, problem.model.dim), spec.engine.dtype, folder)
+    except OSError as error:
+        size = problem.data.clients * problem.model.dim * problem.model.params.element_size() / 1e9
+        rule = f"needs {size:.1f} GB of disk in {folder} ({error.strerror})"
+        remedy = "free some space, or choose another --out"
+        raise InputError([Fault("engine.residuals", rule, "file", remedy)]) from error
 
 
 def _restore(engine: Engine, state: Mapping[str, NDArray[Any]], out: Path) -> None:

@@ -40,6 +40,8 @@ class Residuals:
         self._passes: Any = kernels if isinstance(vectors, np.ndarray) else torch_kernels
         count, dim = self._rows.shape
         dtype = np.dtype(str(vectors.dtype).removeprefix("torch."))
+        single = isinstance(vectors, Tensor) and vectors.device.type == "mps"  # it sums in float32
+        self._rounding = 1e-5 if single else _ROUNDING
         self._mapped = isinstance(vectors, np.ndarray) and pages_of(vectors) is not None
         self._at_once = max(1, _MAPPED_BYTES // (dim * dtype.itemsize)) if self._mapped else max(1, count)
         self._wanted = np.zeros(count)
@@ -52,7 +54,7 @@ class Residuals:
 
     def expect(self, cut: Number) -> None:
         """Measure what enters from here on against this threshold."""
-        wanted = spread(cut, self._shape).reshape(-1)
+        wanted = np.array(spread(cut, self._shape)).reshape(-1)
         if not (wanted == self._wanted).all():
             self._wanted, self._cut = wanted, _rounded_down(wanted, self._cut.dtype)
 
@@ -173,7 +175,7 @@ class Residuals:
         share = now / np.maximum(np.maximum(now, then), _TINY)
         bound = self._energy + (excess - self._energy) * share
         level = spread(enough, self._shape).reshape(-1)
-        return np.asarray(bound + _ROUNDING * self._scale < level)
+        return np.asarray(bound + self._rounding * self._scale < level)
 
 
 def _rounded_down(cut: FloatArray, dtype: Any) -> NDArray[Any]:

@@ -25,6 +25,7 @@ class Chain(OnePass):
     def __init__(self, model: FlatModel, loss: Loss) -> None:
         super().__init__(model, loss)
         self._chain = list(_in_order(model.module))
+        self._first = next((n for n, part in enumerate(self._chain) if part in self._layers), 0)
 
     @property
     def applies(self) -> bool:
@@ -41,12 +42,12 @@ class Chain(OnePass):
         self.activation_numbers = sum(given.numel() for given in inputs) + a.numel()
         total, g = self._loss_and_gradient(a, y)
         seen: list[Seen] = []
-        for part, given in zip(reversed(self._chain), reversed(inputs), strict=True):
+        for place in range(len(inputs) - 1, self._first - 1, -1):
+            part, given = self._chain[place], inputs[place]
             if isinstance(part, nn.Linear):
                 seen.append((part, given, g))
-                if part is self._layers[0]:
-                    break
-                g = g @ part.weight
+                if place > self._first:
+                    g = g @ part.weight
             elif isinstance(part, nn.ReLU):
                 g = torch.ops.aten.threshold_backward(g, given, 0)
             else:
