@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -79,7 +81,8 @@ def run_cells(
                     hear, tell = context.Pipe(duplex=False)
                     arguments = (cells[number], share, resume, tell)
                     process = context.Process(target=_run, args=arguments, name=cells[number].name)
-                    process.start()
+                    with _deaf_to_ctrl_c():
+                        process.start()
                     tell.close()  # the child's end: when it goes, the pipe ends
                     running[number] = process, hear
                     note(number, state="running")
@@ -100,6 +103,19 @@ def run_cells(
         if outcome.state == "waiting":
             note(number, state="stopped")
     return outcomes
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """A process that starts here ignores Ctrl-C until its run takes over; while it loads, SIGTERM ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _heard(hear: Connection, number: int, note: Callable[..., None]) -> bool:
