@@ -5,12 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def run_cells(
                     hear, tell = context.Pipe(duplex=False)
                     arguments = (cells[number], share, resume, tell)
                     process = context.Process(target=_run, args=arguments, name=cells[number].name)
-                    with _deaf_to_ctrl_c():
+                    with _ctrl_c_later():
                         process.start()
                     tell.close()  # the child's end: when it goes, the pipe ends
                     running[number] = process, hear
@@ -106,16 +106,14 @@ def run_cells(
 
 
 @contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """A process that starts here ignores Ctrl-C until its run takes over; while it loads, SIGTERM ends it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _ctrl_c_later() -> Iterator[None]:
+    """Ctrl-C waits; in a process that starts here until it says that it is ready."""
+    resource_tracker.ensure_running()  # it would let Ctrl-C through when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _heard(hear: Connection, number: int, note: Callable[..., None]) -> bool:
@@ -130,8 +128,6 @@ def _heard(hear: Connection, number: int, note: Callable[..., None]) -> bool:
 
 def _run(cell: Cell, share: int, resume: bool, pipe: Connection) -> None:
     """In the new process: one run, told about now and then."""
-    from flexfl.sim.run import RunInterruptedError, simulate  # torch, only here
-
     told = 0.0
 
     def tell(**changes: Any) -> None:
@@ -144,12 +140,15 @@ def _run(cell: Cell, share: int, resume: bool, pipe: Connection) -> None:
             told = now
             tell(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
 
-    spec = cell.spec
-    if spec.engine.threads is None:
-        if resume and (cell.out / SPEC_FILE).exists():  # what it began with, whatever --jobs was then
-            share = read_spec(cell.out)["engine"]["threads"]
-        spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": share})})
     try:
+        from flexfl.sim.run import RunInterruptedError, simulate  # torch, only here
+
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        spec = cell.spec
+        if spec.engine.threads is None:
+            if resume and (cell.out / SPEC_FILE).exists():  # what it began with, whatever --jobs was then
+                share = read_spec(cell.out)["engine"]["threads"]
+            spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": share})})
         summary = simulate(spec, out=cell.out, resume=resume, on_progress=on_progress).summary
         accuracy = summary["test_accuracy"]
         tell(state="done", summary=summary, iteration=summary["iterations"], accuracy=accuracy)
