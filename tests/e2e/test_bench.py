@@ -14,6 +14,7 @@ def test_bench_measures_every_figure(monkeypatch, shape):
     assert found["gradients"].startswith("one pass")
     assert found["parameters"] == {"fashion": 39_760, "cifar": 551_786}[shape]
     assert 0 < found["ratio_limit"] < 100
+    assert 0 < found["ratio_limit_apart"] < 100
     assert found["ratio_oracle"] == pytest.approx(found["oracle_ms"] / found["ms"])
     assert 0 < sum(found["stages_ms"].values()) < 2 * found["ms"]
     assert found["limit_ms"] > 0

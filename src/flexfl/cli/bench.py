@@ -68,7 +68,10 @@ def _show(console: Any, found: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     console.print(f"  an iteration   {found['ms']:9.2f} ms")
-    console.print(f"  the limit      {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}")
+    console.print(
+        f"  the limit      {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}"
+        f" ({found['ratio_limit_apart']:.2f}, its passes timed apart)"
+    )
     console.print(f"  the oracle     {found['oracle_ms']:9.2f} ms   {found['ratio_oracle']:.0f} times slower")
     stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in found["stages_ms"].items())
     console.print(f"  stages (ms)    {stages}", soft_wrap=True)
