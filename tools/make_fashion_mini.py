@@ -27,8 +27,10 @@ def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
 def main(folder: Path) -> None:
     arrays = {}
     for split, prefix, count in (("train", "train", TRAIN_PER_CLASS), ("test", "t10k", TEST_PER_CLASS)):
-        images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz")
-        labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz")
+        images, labels = (
+            read_idx(name, (folder / name).read_bytes())
+            for name in (f"{prefix}-images-idx3-ubyte.gz", f"{prefix}-labels-idx1-ubyte.gz")
+        )
         chosen = first_of_each_class(labels, count)
         arrays[f"{split}_x"], arrays[f"{split}_y"] = images[chosen], labels[chosen]
     np.savez_compressed(TARGET, **arrays)

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from flexfl import __version__
-from flexfl.cli import bench, export, report, run
+from flexfl.cli import bench, data, export, report, run
 from flexfl.errors import FlexFLError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command("run")(run.run)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("bench")(bench.bench)
+app.add_typer(data.app, name="data")
 
 
 def _version(wanted: bool) -> None:

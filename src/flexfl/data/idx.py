@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import zlib
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flexfl.data.archives import Members
 from flexfl.errors import FlexFLError
 
 _UNSIGNED_BYTE = 0x08
+_GZIP_START, _GZIP = b"\x1f\x8b", 31
+_MOST_BYTES = 2**30
+"""The largest file of the family has 47 MB; what swells beyond this is no dataset."""
+
+FILES = {
+    "train_x": "train-images-idx3-ubyte",
+    "train_y": "train-labels-idx1-ubyte",
+    "test_x": "t10k-images-idx3-ubyte",
+    "test_y": "t10k-labels-idx1-ubyte",
+}
+IDX_GZ = tuple(f"{name}.gz" for name in FILES.values())
+IDX = tuple(FILES.values())
 
 
-def read_idx(path: Path) -> NDArray[np.uint8]:
+def read_idx_files(files: Members) -> dict[str, NDArray[Any]]:
+    """The four arrays of a dataset, from files with or without `.gz`."""
+    given = {array: name if name in files else f"{name}.gz" for array, name in FILES.items()}
+    return {array: read_idx(name, files[name]) for array, name in given.items()}
+
+
+def read_idx(name: str, raw: bytes) -> NDArray[np.uint8]:
     """The array in an IDX file of unsigned bytes; refuses any other content."""
-    try:
-        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise FlexFLError(f"{path} cannot be read ({error}); fetch the file anew") from error
+    if raw.startswith(_GZIP_START):
+        raw = _inflated(name, raw)
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != _UNSIGNED_BYTE:
-        raise FlexFLError(f"{path} is not an IDX file of unsigned bytes; fetch the file anew")
+        raise FlexFLError(f"{name} is not an IDX file of unsigned bytes; fetch the file anew")
     axes = raw[3]
     start = 4 + 4 * axes
     if len(raw) < start:
-        raise FlexFLError(f"{path} ends within its header; fetch the file anew")
+        raise FlexFLError(f"{name} ends within its header; fetch the file anew")
     shape = np.frombuffer(raw[4:start], dtype=">u4").astype(int).tolist()
     if math.prod(shape) != len(raw) - start:
         raise FlexFLError(
-            f"{path} announces shape {shape} but holds {len(raw) - start} bytes; fetch the file anew"
+            f"{name} announces shape {shape} but holds {len(raw) - start} bytes; fetch the file anew"
         )
     return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def _inflated(name: str, packed: bytes) -> bytes:
+    stream = zlib.decompressobj(_GZIP)
+    try:
+        raw = stream.decompress(packed, _MOST_BYTES)
+    except zlib.error as error:
+        raise FlexFLError(f"{name} cannot be read ({error}); fetch the file anew") from error
+    if not stream.eof:
+        reason = "it ends too early" if not stream.unconsumed_tail else "it is larger than any such file"
+        raise FlexFLError(f"{name} cannot be read ({reason}); fetch the file anew")
+    return raw

@@ -1,0 +1,124 @@
+"""flexfl data: which datasets there are, bring them here, check them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flexfl.data.catalogue import Dataset
+    from flexfl.data.store import Stored
+
+app = typer.Typer(help="Datasets: list them, fetch them, verify them.", no_args_is_help=True)
+
+BROKEN = 2
+MINI_SAMPLES = (6000, 1000)
+"""Of the dataset that ships; a test holds it against the file."""
+
+
+@app.command("list")
+def list_() -> None:
+    """Show the datasets, and which of them are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from flexfl.data import store
+    from flexfl.data.catalogue import CATALOGUE
+
+    table = Table()
+    for heading in ("dataset", "what", "samples", "licence", "here"):
+        table.add_column(heading, overflow="fold")
+    mini = f"{MINI_SAMPLES[0]:,} + {MINI_SAMPLES[1]:,}"
+    table.add_row("fashion-mini", "a part of Fashion-MNIST", mini, "MIT", "ships with flexfl")
+    for entry in CATALOGUE.values():
+        stored = store.find(entry)
+        here = "no" if stored is None else f"{stored.bytes / 1e6:.0f} MB, from {stored.source}"
+        table.add_row(entry.name, entry.title, _samples(entry), entry.licence, here)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"in {store.data_folder()}", soft_wrap=True)
+
+
+@app.command("fetch")
+def fetch(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="fashion-mnist or cifar10.")],
+    given: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="PATH", help="A folder or an archive that you brought yourself."),
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Fetch it even if it is here.")] = False,
+) -> None:
+    """Bring a dataset here, from the first source that answers."""
+    from rich.console import Console
+
+    from flexfl.data import store
+    from flexfl.data.fetch import dataset
+
+    entry = dataset(name)
+    console = Console(highlight=False)
+    if given is None and not again and (found := store.find(entry)) is not None:
+        console.print(f"{_told(found)} already", soft_wrap=True)
+        return
+    console.print(_told(bring(console, entry, given=given, again=again)), soft_wrap=True)
+
+
+@app.command("verify")
+def verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME…]", help="[default: all that are here]")
+    ] = None,
+) -> None:
+    """Read every byte and compare checksums."""
+    from flexfl.data import store
+    from flexfl.data.catalogue import CATALOGUE
+    from flexfl.data.fetch import dataset
+
+    broken = False
+    for entry in [dataset(name) for name in names or CATALOGUE]:
+        stored, folder = store.find(entry), store.data_folder() / entry.name
+        if stored is None and not folder.exists():
+            typer.echo(f"{entry.name}: not here; fetch it with: flexfl data fetch {entry.name}")
+            broken |= bool(names)
+            continue
+        faults = [f"{folder} is incomplete"] if stored is None else stored.faults()
+        typer.echo(f"{entry.name}: {'; '.join(faults) or 'as it was fetched'}")
+        if faults:
+            typer.echo(f"  repair it with: flexfl data fetch {entry.name} --again")
+        broken |= bool(faults)
+    if broken:
+        raise typer.Exit(BROKEN)
+
+
+def bring(console: Console, entry: Dataset, *, given: Path | None = None, again: bool = False) -> Stored:
+    """Fetch with a progress bar; at once if it is here."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from flexfl.data.fetch import fetch as fetch_
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        tasks: dict[str, int] = {}
+
+        def on_bytes(name: str, have: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=have, total=total)  # type: ignore[arg-type]
+
+        def on_source(title: str) -> None:
+            bar.console.print(f"{entry.name}: trying {title}", soft_wrap=True)
+
+        return fetch_(entry, given=given, again=again, on_source=on_source, on_bytes=on_bytes)
+
+
+def _told(stored: Stored) -> str:
+    return (
+        f"{stored.dataset.name}: {_samples(stored.dataset)} samples in {stored.folder}, from {stored.source}"
+    )
+
+
+def _samples(entry: Dataset) -> str:
+    return f"{entry.shapes['train_x'][0]:,} + {entry.shapes['test_x'][0]:,}"

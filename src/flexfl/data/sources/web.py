@@ -1,0 +1,119 @@
+"""Files on the web; a download that was cut is continued."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flexfl.data.archives import Members, read_members
+from flexfl.data.sources import OnBytes, SourceError
+
+_TIMEOUT = 30.0  # seconds without a byte
+_ATTEMPTS = 4
+_PIECE = 1 << 18
+_MOST_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One file: its address, and its checksum as "sha256-<base64 or hex>" where it is known."""
+
+    url: str
+    checksum: str = ""
+
+    @property
+    def name(self) -> str:
+        """A plain file name, whatever the address looks like."""
+        last = self.url.partition("?")[0].rpartition("/")[2]
+        return re.sub(r"[^\w.~+%-]", "_", last).lstrip(".") or "file"
+
+
+@dataclass(frozen=True)
+class OfficialArchive:
+    """What the authors of a dataset offer: one archive, or the files themselves."""
+
+    files: Sequence[Remote]
+    local = False
+
+    @property
+    def title(self) -> str:
+        return f"official archive ({', '.join(file.name for file in self.files)})"
+
+    def read(self, wanted: Collection[str], work: Path, on_bytes: OnBytes) -> Members:
+        paths = [download(file, work, on_bytes) for file in self.files]
+        if len(paths) == 1:
+            return read_members(paths[0], wanted)
+        return {path.name: path.read_bytes() for path in paths if path.name in wanted}
+
+
+def download(remote: Remote, work: Path, on_bytes: OnBytes) -> Path:
+    """The whole file, in `work`; what is there of it already is not asked for again."""
+    path, partial = work / remote.name, work / f"{remote.name}.partial"
+    if not path.exists():
+        for attempt in range(_ATTEMPTS):
+            before = partial.stat().st_size if partial.exists() else 0
+            try:
+                _continue(remote, partial, on_bytes)
+                break
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                moved = partial.exists() and partial.stat().st_size > before
+                if attempt + 1 == _ATTEMPTS or not moved:
+                    raise SourceError(_reason(error)) from error
+        if remote.checksum and not matches(partial, remote.checksum):
+            partial.unlink()
+            raise SourceError(f"{remote.name} has another checksum than announced; it was thrown away")
+        partial.replace(path)
+    return path
+
+
+def _continue(remote: Remote, partial: Path, on_bytes: OnBytes) -> None:
+    have = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(remote.url, headers={"User-Agent": "flexfl"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
+            raise
+        partial.unlink()  # longer than what is offered: of something else
+        return _continue(remote, partial, on_bytes)
+    with answer:
+        if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
+            have = 0  # a server that always sends all
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        if (total or 0) > _MOST_BYTES:
+            raise ValueError(f"{remote.name} would have {total} bytes; it is not what was asked")
+        with partial.open("ab" if have else "wb") as file:
+            while piece := answer.read(_PIECE):
+                file.write(piece)
+                have += len(piece)
+                if have > _MOST_BYTES:
+                    raise ValueError(f"{remote.name} does not end; it is not what was asked")
+                on_bytes(remote.name, have, total)
+    if total is not None and have < total:
+        raise OSError(f"the connection ended after {have} of {total} bytes")
+    return None
+
+
+def matches(path: Path, checksum: str) -> bool:
+    """Whether a file has that checksum: "sha256-" or "sha512-" and its digest, hex or base64."""
+    kind, _, wanted = checksum.partition("-")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, kind).digest()
+    return wanted in (digest.hex(), base64.b64encode(digest).decode())
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answers {error.code} {error.reason}"
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    return str(getattr(cause, "strerror", None) or cause or type(error).__name__)
