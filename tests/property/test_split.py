@@ -155,3 +155,21 @@ def test_a_product_of_another_type_is_refused():
     for factors in ((x.astype(float), g), (x, g.astype(float)), (x[:, :, ::-1], g)):
         with pytest.raises(TypeError, match="factors must be contiguous float32"):
             view.add_outer(np.array([0]), 0, one, *factors)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(data=st.data())
+def test_the_kth_largest_is_found_like_by_a_stable_sort(dtype, data):
+    """Numbers of all sizes, with many ties: bins of the fast search hold none, one or all of them."""
+    tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    pool = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.0 + np.finfo(dtype).eps, 1.5, -3.0, tiny, -huge])
+    wide = st.floats(width=np.dtype(dtype).itemsize * 8, allow_nan=False, allow_infinity=False)
+    b = np.array([data.draw(st.lists(pool | wide, min_size=1, max_size=60))], dtype=dtype)
+    k = data.draw(st.integers(1, b.shape[1]))
+    cut, last = kernels.find_cuts(b, np.array([0]), np.array([k]))
+    sizes = np.abs(b[0])
+    order = np.argsort(-sizes, kind="stable")[:k]
+    assert cut[0] == sizes[order[-1]]
+    assert last[0] == order[-1]
+    chosen = (sizes > cut[0]) | ((sizes == cut[0]) & (np.arange(len(sizes)) <= last[0]))
+    assert np.array_equal(np.flatnonzero(chosen), np.sort(order))

@@ -218,24 +218,50 @@ def measure(residual: Array, rows: Array, cut: Array, count: Array, above: Array
         count[row], above[row], total[row] = _sums(residual[row], limit)
 
 
-@njit(parallel=True, cache=True)
 def find_cuts(residual: Array, rows: Array, k: Array) -> tuple[Array, Array]:
     """For each of `rows`, the k-th largest magnitude and the last index at which it still counts.
 
     The k largest, lowest index first among equals, are those with |b| > cut, or |b| = cut at
     an index of at most `last`.
     """
+    wide = residual.dtype == np.float64
+    bits = residual.view(np.uint64 if wide else np.uint32)
+    return _find_cuts(residual, bits, 64 - 1 - 15 if wide else 32 - 1 - 12, rows, k)
+
+
+@njit(parallel=True, cache=True)
+def _find_cuts(residual: Array, bits: Array, shift: int, rows: Array, k: Array) -> tuple[Array, Array]:
+    """Magnitudes are counted by exponent and four digits of the mantissa: their bits are in order.
+
+    Only those that share the bin of the k-th largest are looked at one by one.
+    """
     dim = residual.shape[1]
     cut = np.zeros(len(rows), dtype=residual.dtype)
     last = np.full(len(rows), -1, dtype=np.int64)
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    places = bits.dtype.type(shift)
     for i in prange(len(rows)):
-        magnitudes = np.abs(residual[rows[i]])
-        cut[i] = np.partition(magnitudes, dim - k[i])[dim - k[i]]
-        missing = k[i]
+        vector, ordered = residual[rows[i]], bits[rows[i]]
+        counts = np.zeros(int((sign - bits.dtype.type(1)) >> places) + 1, dtype=np.int32)
         for j in range(dim):
-            missing -= magnitudes[j] > cut[i]
+            counts[(ordered[j] & ~sign) >> places] += 1
+        chosen, missing = len(counts) - 1, k[i]  # of the chosen bin, so many are sent
+        while missing > counts[chosen]:
+            missing -= counts[chosen]
+            chosen -= 1
+        inside = np.empty(counts[chosen], dtype=residual.dtype)
+        found = 0
         for j in range(dim):
-            if missing > 0 and magnitudes[j] == cut[i]:
+            if (ordered[j] & ~sign) >> places == chosen:
+                inside[found] = abs(vector[j])
+                found += 1
+        cut[i] = np.partition(inside, found - missing)[found - missing]
+        for j in range(found):
+            missing -= inside[j] > cut[i]
+        for j in range(dim):
+            if missing <= 0:
+                break
+            if abs(vector[j]) == cut[i]:
                 missing -= 1
                 last[i] = j
     return cut, last
