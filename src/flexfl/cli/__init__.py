@@ -1,1 +1,4 @@
-"""The command line; one file for each command."""
+"""The commands; one file for each."""
+
+FAILED, INTERRUPTED = 2, 130
+"""Exit codes: something went wrong; stopped by a signal, to be gone on with."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from flexfl.data.catalogue import Dataset
     from flexfl.data.store import Stored
+    from flexfl.spec.schema import Spec
 
 app = typer.Typer(help="Datasets: list them, fetch them, verify them.", no_args_is_help=True)
 
@@ -112,6 +114,17 @@ def bring(console: Console, entry: Dataset, *, given: Path | None = None, again:
             bar.console.print(f"{entry.name}: trying {title}", soft_wrap=True)
 
         return fetch_(entry, given=given, again=again, on_source=on_source, on_bytes=on_bytes)
+
+
+def bring_for(console: Console, specs: Iterable[Spec]) -> None:
+    """The datasets that these runs need, before the first of them starts."""
+    from flexfl.data import store
+    from flexfl.data.catalogue import CATALOGUE
+
+    names = dict.fromkeys(spec.data.name for spec in specs if spec.data.path is None)
+    for entry in (CATALOGUE[name] for name in names if name in CATALOGUE):
+        if store.find(entry) is None:
+            console.print(_told(bring(console, entry)), soft_wrap=True)
 
 
 def _told(stored: Stored) -> str:

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from flexfl import __version__
-from flexfl.cli import bench, data, export, report, run
+from flexfl.cli import bench, data, export, paper, report, run, sweep
 from flexfl.errors import FlexFLError
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
+app.command("paper")(paper.paper)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("bench")(bench.bench)

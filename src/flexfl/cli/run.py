@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flexfl.cli import INTERRUPTED
 from flexfl.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from flexfl.experiments import Cell
     from flexfl.sim.run import Result
     from flexfl.spec.schema import Spec
-
-FAILED, INTERRUPTED = 2, 130
-_MOST_SEEDS = 10_000
 
 
 def run(
@@ -51,9 +48,11 @@ def run(
 
     from rich.console import Console
 
+    from flexfl.cli.several import several
     from flexfl.spec.load import load_spec
+    from flexfl.spec.seeds import seeds_of
 
-    numbers = _seeds(seeds)
+    numbers = seeds_of(seeds, "--seeds")
     resolved = {name: load_spec(name, set_ or []) for name in spec}
     console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False)
     again = ["flexfl", "run", *spec, *(word for entry in set_ or [] for word in ("--set", entry))]
@@ -64,15 +63,8 @@ def run(
         return
     base = out or Path("runs")
     again += [*(("--seeds", seeds) if seeds else ()), "--jobs", str(jobs), "--out", str(base), "--resume"]
-    _several(
-        console,
-        _cells(resolved, numbers, set_ or [], base),
-        jobs,
-        resume,
-        again,
-        as_json=as_json,
-        quiet=quiet,
-    )
+    cells = _cells(resolved, numbers, set_ or [], base)
+    several(console, cells, again, jobs=jobs, resume=resume, as_json=as_json, table=not quiet)
 
 
 def _one(
@@ -85,8 +77,10 @@ def _one(
     as_json: bool,
     quiet: bool,
 ) -> None:
+    from flexfl.cli.data import bring_for
     from flexfl.cli.show import ProgressLine, show_result
 
+    bring_for(console, [spec])
     if resume and not directory.exists():
         typer.echo(f"flexfl: {directory} holds no run yet; starting one", err=True)
     # Torch takes a second to import: a fault in the spec should not wait for it.
@@ -104,49 +98,7 @@ def _one(
         show_result(console, result.summary, directory)
 
 
-def _several(
-    console: Console,
-    cells: list[Cell],
-    jobs: int,
-    resume: bool,
-    again: list[str],
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    from flexfl.cli.show import CellLines, show_outcomes
-    from flexfl.experiments import run_cells
-
-    with CellLines(console, cells) as lines:
-        outcomes = run_cells(cells, jobs=jobs, resume=resume, on_change=lines.update)
-    if as_json:
-        told: dict[str, Any] = {found.cell.name: found.summary for found in outcomes}
-        typer.echo(json.dumps(told))
-    elif not quiet:
-        show_outcomes(console, outcomes)
-    for found in outcomes:
-        if found.state == "failed":
-            typer.echo(f"flexfl: {found.cell.name} failed: {found.error}", err=True)
-    if any(found.state == "stopped" for found in outcomes):
-        typer.echo(f"flexfl: stopped; go on with: {shlex.join(again)}", err=True)
-        raise typer.Exit(INTERRUPTED)
-    if any(found.state == "failed" for found in outcomes):
-        raise typer.Exit(FAILED)
-
-
-def _seeds(text: str) -> list[int]:
-    numbers: list[int] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if last < first or last - first >= _MOST_SEEDS:
-            rule = f"must list whole numbers or ranges of them, up to {_MOST_SEEDS}"
-            raise InputError([Fault("--seeds", rule, part, "for example 1-5 or 1,2,7")], "the command")
-        numbers += range(first, last + 1)
-    return list(dict.fromkeys(numbers))
-
-
-def _cells(specs: dict[str, Spec], seeds: list[int], settings: list[str], base: Path) -> list[Cell]:
+def _cells(specs: dict[str, Spec], seeds: tuple[int, ...], settings: list[str], base: Path) -> list[Cell]:
     """A run for each spec and seed, in a folder that says which it is."""
     from flexfl.experiments import Cell
     from flexfl.spec.load import load_spec

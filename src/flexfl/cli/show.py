@@ -9,6 +9,7 @@ from statistics import mean, stdev
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -19,6 +20,7 @@ from flexfl.control.policy import KNOBS
 
 if TYPE_CHECKING:
     from flexfl.experiments import Cell, Outcome
+    from flexfl.report.evidence import Evidence
     from flexfl.sim.progress import Progress as RunProgress
 
 _REFRESH_SECONDS = 0.2
@@ -100,8 +102,7 @@ def _plain_line(progress: RunProgress) -> Text:
 def _against_budget(spent: float, budget: float | None) -> Text:
     if budget is None:
         return Text(f"{spent:.3g}")
-    style = "green" if spent <= budget else "yellow" if spent <= 1.05 * budget else "red"
-    return Text(f"{spent:.3g}", style=style) + Text(f"/{budget:.4g}", style="dim")
+    return Text(f"{spent:.3g}", style=_style(spent, budget)) + Text(f"/{budget:.4g}", style="dim")
 
 
 def _clock(seconds: float) -> str:
@@ -209,3 +210,31 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
         if len(values) > 1:
             told = f"accuracy {mean(values):.4f} ± {stdev(values):.4f} over {len(values)} seeds, "
         console.print(f"{told}runs in {folder}", soft_wrap=True)
+
+
+def show_evidence(console: Console, evidence: Evidence) -> None:
+    """The table beside a figure of the paper, as far as a terminal has room; costs in percent of budget."""
+    seeds = sorted({row.seeds for row in evidence.rows})
+    title = f"{evidence.title}, {'–'.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    table.add_column("method", no_wrap=True)
+    reached = [f"to {target:.2f}" for target in evidence.targets]
+    for heading in ("accuracy", *reached, *KNOBS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in evidence.rows:
+        firsts = ["–" if first is None else f"{first.mean:.0f}" for first, _ in row.reached.values()]
+        costs = [_share(spent.mean, budget) for spent, budget in row.costs.values()]
+        table.add_row(row.label, str(row.accuracy), *firsts, *costs)
+    console.print(table)
+
+
+def _share(spent: float, budget: float | None) -> Text:
+    if budget is None:
+        return Text(f"{spent:.3g}")
+    return Text(f"{spent / budget:.1%}", style=_style(spent, budget))
+
+
+def _style(spent: float, budget: float) -> str:
+    return "green" if spent <= budget else "yellow" if spent <= 1.05 * budget else "red"

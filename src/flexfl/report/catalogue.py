@@ -6,7 +6,7 @@ Both the PNG figures and the page are drawn from this, so they can't tell differ
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -124,9 +124,14 @@ def _drawn(
     groups: Sequence[Group], draw: Callable[[int, Group], Curve | None]
 ) -> tuple[tuple[Curve, ...], list[str]]:
     """The curves that exist, and the labels of the groups that have none."""
-    curves = [draw(index, group) for index, group in enumerate(groups)]
-    missing = [group.label for group, curve in zip(groups, curves, strict=True) if curve is None]
-    return tuple(curve for curve in curves if curve is not None), missing
+    curves, missing = [], []
+    for index, group in enumerate(groups):
+        curve = draw(index, group)
+        if curve is None:
+            missing.append(group.label)
+        else:
+            curves.append(replace(curve, origin=group.origin))
+    return tuple(curves), missing
 
 
 def _over_seeds(series: Callable[[Run], Series]) -> Callable[[int, Group], Curve | None]:

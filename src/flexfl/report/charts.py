@@ -11,10 +11,10 @@ from flexfl.report.curves import Curve
 from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
 
 
-def chart(panel: Panel) -> dict[str, Any]:
+def chart(panel: Panel, chapter: str = "") -> dict[str, Any]:
     """`data` and `layout` for Plotly.newPlot; colours of text and grid are the page's to set."""
-    bands = [_band(curve) for curve in panel.curves if curve.low is not None]
-    lines = [_line(curve) for curve in panel.curves]
+    bands = [_band(curve, chapter) for curve in panel.curves if curve.low is not None]
+    lines = [_line(curve, chapter) for curve in panel.curves]
     budgets = [_budget(panel, budget) for budget in panel.budgets]
     layout = {
         "xaxis": {"title": {"text": "iteration"}, "range": [0, panel.x_end]},
@@ -26,18 +26,18 @@ def chart(panel: Panel) -> dict[str, Any]:
     return {"data": bands + lines + budgets, "layout": layout}
 
 
-def group_key(group: int) -> str:
-    """What a group's traces, in all charts, and its button in the legend share."""
-    return f"group-{group}"
+def group_key(group: int, chapter: str = "") -> str:
+    """What a group's traces, in all charts of a chapter, and its button in the legend share."""
+    return f"{chapter}group-{group}"
 
 
-def _line(curve: Curve) -> dict[str, Any]:
+def _line(curve: Curve, chapter: str) -> dict[str, Any]:
     look = line_of(curve.group)
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers" if len(curve.x) == 1 else "lines",
         "name": _text(curve.label).replace(", ", ",<br>"),
-        "legendgroup": group_key(curve.group),
+        "legendgroup": group_key(curve.group, chapter),
         "x": _numbers(curve.x),
         "y": _numbers(curve.mean),
         "line": {"color": look.colour, "width": 2, "dash": look.dash.plotly},
@@ -51,17 +51,20 @@ def _line(curve: Curve) -> dict[str, Any]:
             f"{low:.4g} to {high:.4g}" for low, high in zip(curve.low, curve.high, strict=True)
         ]
         values += " (%{customdata})"
-    trace["hovertemplate"] = f"<b>%{{fullData.name}}</b><br>iteration %{{x}}<br>{values}<extra></extra>"
+    origin = f"<br>from {_text(curve.origin)}" if curve.origin else ""
+    trace["hovertemplate"] = (
+        f"<b>%{{fullData.name}}</b><br>iteration %{{x}}<br>{values}{origin}<extra></extra>"
+    )
     return trace
 
 
-def _band(curve: Curve) -> dict[str, Any]:
+def _band(curve: Curve, chapter: str) -> dict[str, Any]:
     assert curve.low is not None
     assert curve.high is not None
     return {
         "type": "scatter",
         "mode": "lines",
-        "legendgroup": group_key(curve.group),
+        "legendgroup": group_key(curve.group, chapter),
         "x": _numbers(curve.x) + _numbers(curve.x[::-1]),
         "y": _numbers(curve.high) + _numbers(curve.low[::-1]),
         "fill": "toself",

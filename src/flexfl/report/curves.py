@@ -22,6 +22,7 @@ class Curve:
 
     group      position of the group in the report; decides the colour
     low, high  the band; None without one
+    origin     where its runs lie
     """
 
     group: int
@@ -30,6 +31,7 @@ class Curve:
     mean: FloatArray
     low: FloatArray | None = None
     high: FloatArray | None = None
+    origin: str = ""
 
     @property
     def highest(self) -> FloatArray:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -37,11 +38,16 @@ def write_figures(sections: Sequence[Section], out: Path) -> tuple[str, ...]:
         grid = figure.add_gridspec(rows, columns)
         cells = [grid[index // columns, index % columns] for index in range(len(section.panels))]
         names.append(_save(figure, section.panels, cells, out / f"{section.key}.png"))
+    names.append(write_overview(overview_panels(sections), out / "overview.png"))
+    return tuple(names)
+
+
+def write_overview(panels: Sequence[Panel], path: Path) -> str:
+    """The essence in one picture, two panels above three; PNG or SVG by the path's ending."""
     figure = _figure(12.0, 6.6)
     grid = figure.add_gridspec(2, 6)
     cells = [grid[0, :3], grid[0, 3:], grid[1, :2], grid[1, 2:4], grid[1, 4:]]
-    names.append(_save(figure, overview_panels(sections), cells, out / "overview.png"))
-    return tuple(names)
+    return _save(figure, panels, cells, path)
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -58,7 +64,9 @@ def _save(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSpec],
     with warnings.catch_warnings():
         # A label in a script that the font lacks is drawn as boxes; the page has it right.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(path)
+        # The same picture gives the same file: no date, no random names inside.
+        with rc_context({"svg.hashsalt": path.name}):
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path.name
 
 

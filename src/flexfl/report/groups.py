@@ -38,6 +38,15 @@ class Group:
         """How many iterations all started runs have in common."""
         return min((len(run.iterations["iteration"]) for run in self.started), default=0)
 
+    @property
+    def origin(self) -> str:
+        """Where its runs lie, in words."""
+        first = self.runs[0].directory
+        if len(self.runs) == 1:
+            return str(first)
+        folders = {run.directory.parent for run in self.runs}
+        return f"{len(self.runs)} runs" + (f" in {first.parent}" if len(folders) == 1 else "")
+
     def budget(self, knob: str) -> float | None:
         return self.runs[0].budget(knob)
 
@@ -57,6 +66,12 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
         Group(label, tuple(sorted(members[identity], key=lambda run: run.seed)), settings[identity])
         for label, identity in zip(labels, members, strict=True)
     )
+
+
+def group_of(label: str, runs: Sequence[Run]) -> Group:
+    """Runs that are known to belong together, under a name of their own."""
+    settings = {name: value for name, value in flatten(runs[0].spec).items() if name != SEED}
+    return Group(label, tuple(sorted(runs, key=lambda run: run.seed)), settings)
 
 
 def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

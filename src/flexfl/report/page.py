@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from flexfl import __version__
 from flexfl.report.catalogue import KNOB_TITLES, Panel, Section
@@ -29,24 +30,34 @@ def write_page(
     groups: Sequence[Group], sections: Sequence[Section], figures: Sequence[str], path: Path
 ) -> Path:
     """Write the page; `figures` are the PNG files beside it."""
-    from plotly.offline import get_plotlyjs
-
-    panels = [panel for section in sections for panel in section.panels]
-    charts = {panel.key: chart(panel) for panel in panels if panel.curves}
     body = [
         _header(groups, figures),
-        _legend(groups),
+        legend(groups),
         _summary(groups),
-        *(_section(section) for section in sections),
-        _runs(groups),
-        _settings(groups),
+        *(section_of(section) for section in sections),
+        runs_of(groups),
+        settings_of(groups),
     ]
+    title = f"FlexFL report: {', '.join(group.label for group in groups)}"
+    return write_document(title, body, charts_of(sections), path)
+
+
+def charts_of(sections: Sequence[Section], chapter: str = "") -> dict[str, Any]:
+    """The charts of these sections by the names of their places; a chapter has names of its own."""
+    panels = [panel for section in sections for panel in section.panels]
+    return {chapter + panel.key: chart(panel, chapter) for panel in panels if panel.curves}
+
+
+def write_document(title: str, body: Sequence[str], charts: Mapping[str, Any], path: Path) -> Path:
+    """One file with everything in it."""
+    from plotly.offline import get_plotlyjs
+
     path.write_text(
         "<!DOCTYPE html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>FlexFL report: {escape(', '.join(group.label for group in groups))}</title>"
+        f"<title>{escape(title)}</title>"
         f"<style>{_asset('page.css')}</style></head>\n"
         f"<body><main>{''.join(body)}</main>\n"
         f'<script type="application/json" id="charts">{_json(charts)}</script>\n'
@@ -67,7 +78,7 @@ def _json(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def _plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -79,13 +90,13 @@ def _header(groups: Sequence[Group], figures: Sequence[str]) -> str:
     links = ", ".join(f'<a href="{escape(name)}">{escape(name)}</a>' for name in figures)
     return (
         "<header><h1>FlexFL report</h1>"
-        f"<p>{_plural(runs, 'run')} in {_plural(len(groups), 'group')}; runs that differ in nothing but "
+        f"<p>{plural(runs, 'run')} in {plural(len(groups), 'group')}; runs that differ in nothing but "
         f"the seed are one group. As pictures: {links}.</p>"
         "<noscript><p>The charts need JavaScript; the pictures above show the same.</p></noscript></header>"
     )
 
 
-def _name(index: int, group: Group) -> str:
+def name_of(index: int, group: Group) -> str:
     colour, dash = line_of(index)
     return (
         f'<span class="name"><span class="swatch" style="border-top:3px {dash.css} {colour}"></span>'
@@ -93,10 +104,10 @@ def _name(index: int, group: Group) -> str:
     )
 
 
-def _legend(groups: Sequence[Group]) -> str:
+def legend(groups: Sequence[Group], chapter: str = "") -> str:
     buttons = "".join(
-        f'<button type="button" aria-pressed="true" data-group="{group_key(index)}">'
-        f"{_name(index, group)}</button>"
+        f'<button type="button" aria-pressed="true" data-group="{group_key(index, chapter)}">'
+        f"{name_of(index, group)}</button>"
         for index, group in enumerate(groups)
     )
     return (
@@ -105,16 +116,16 @@ def _legend(groups: Sequence[Group]) -> str:
     )
 
 
-def _section(section: Section) -> str:
-    panels = "".join(_panel(panel) for panel in section.panels)
+def section_of(section: Section, chapter: str = "") -> str:
+    panels = "".join(_panel(panel, chapter) for panel in section.panels)
     return (
         f'<section id="{section.key}"><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>'
         f'<div class="panels of-{len(section.panels)}">{panels}</div></section>'
     )
 
 
-def _panel(panel: Panel) -> str:
-    chart_place = f'<div class="chart" id="chart-{panel.key}"></div>' if panel.curves else ""
+def _panel(panel: Panel, chapter: str) -> str:
+    chart_place = f'<div class="chart" id="chart-{chapter}{panel.key}"></div>' if panel.curves else ""
     captions = [f"Band: {panel.band}."] if panel.band else []
     captions += [f"{note[0].upper()}{note[1:]}." for note in panel.notes]
     caption = f"<figcaption>{escape(' '.join(captions))}</figcaption>" if captions else ""
@@ -131,15 +142,15 @@ def _summary(groups: Sequence[Group]) -> str:
     return (
         '<section id="summary"><h2>Summary</h2><p>At the end of training; mean ± one standard deviation '
         "where there are several seeds. Costs are averages over iterations and clients, beside their "
-        f"budgets.</p>{_table(heads, rows, 'cards')}{listed}</section>"
+        f"budgets.</p>{table(heads, rows, 'cards')}{listed}</section>"
     )
 
 
 def _summary_row(index: int, row: Row, heads: Sequence[str]) -> str:
     group = row.group
     cells = [
-        _name(index, group),
-        f"{_plural(len(group.runs), 'seed')}<small>{_plural(group.iterations, 'iteration')}</small>"
+        name_of(index, group),
+        f"{plural(len(group.runs), 'seed')}<small>{plural(group.iterations, 'iteration')}</small>"
         f"<small>{_estimate(row.seconds)} seconds</small>",
         _estimate(row.train_loss),
         _estimate(row.test_accuracy),
@@ -171,28 +182,28 @@ def _spent(spent: Spent | None) -> str:
     return f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
 
 
-def _runs(groups: Sequence[Group]) -> str:
+def runs_of(groups: Sequence[Group]) -> str:
     rows = [
-        f"<td>{_name(index, group)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
+        f"<td>{name_of(index, group)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
         f"<td><code>{escape(str(run.directory))}</code></td>"
         for index, group in enumerate(groups)
         for run in group.runs
     ]
     return (
         '<section id="runs"><h2>Runs</h2><p>Where each curve comes from.</p>'
-        f"{_table(['Group', 'Seed', 'State', 'Directory'], rows, 'plain')}</section>"
+        f"{table(['Group', 'Seed', 'State', 'Directory'], rows, 'plain')}</section>"
     )
 
 
 def _state(run: Run) -> str:
     done = len(run.iterations["iteration"])
     if run.summary is not None:
-        return f"finished, {_plural(done, 'iteration')}"
+        return f"finished, {plural(done, 'iteration')}"
     planned = run.spec["train"].get("iterations", "?")
     return f"unfinished, {done} of {escape(str(planned))} iterations"
 
 
-def _settings(groups: Sequence[Group]) -> str:
+def settings_of(groups: Sequence[Group]) -> str:
     settings = [group.settings for group in groups]
     apart = differing(settings)
     rows = [
@@ -201,7 +212,7 @@ def _settings(groups: Sequence[Group]) -> str:
         for name in apart
     ]
     heads = ["Setting", *(group.label for group in groups)]
-    different = f"<h3>What differs</h3>{_table(heads, rows, 'plain')}" if apart else ""
+    different = f"<h3>What differs</h3>{table(heads, rows, 'plain')}" if apart else ""
     same = [
         f"<td><code>{escape(name)}</code></td><td>{escape(shown(value))}</td>"
         for name, value in settings[0].items()
@@ -210,12 +221,12 @@ def _settings(groups: Sequence[Group]) -> str:
     return (
         f'<section id="settings"><h2>Settings</h2>{different}'
         f"{'<h3>What all have in common</h3>' if apart else ''}"
-        f"{_table(['Setting', 'Value'], same, 'plain')}"
+        f"{table(['Setting', 'Value'], same, 'plain')}"
         f"<p>FlexFL {escape(__version__)}; <code>train.seed</code> is in the table of runs.</p></section>"
     )
 
 
-def _table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
+def table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (

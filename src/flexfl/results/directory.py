@@ -151,16 +151,19 @@ def _lock(path: Path) -> int:
     return handle
 
 
-def _refuse_other_spec(path: Path, spec_toml: str) -> None:
-    stored = _flat(read_spec(path))
-    asked = _flat(tomllib.loads(spec_toml))
-    differ = [
-        f"  {key} is {stored.get(key, 'not set')!r} there, got {asked.get(key, 'not set')!r}"
-        for key in sorted(stored.keys() | asked.keys())
-        if key not in _MAY_CHANGE and stored.get(key) != asked.get(key)
+def differences(path: Path, asked: Mapping[str, Any]) -> list[str]:
+    """In which settings the run in `path` is another than the one asked for, in words."""
+    there, here = _flat(read_spec(path)), _flat(asked)
+    return [
+        f"{key} is {there.get(key, 'not set')!r} there, got {here.get(key, 'not set')!r}"
+        for key in sorted(there.keys() | here.keys())
+        if key not in _MAY_CHANGE and there.get(key) != here.get(key)
     ]
-    if differ:
-        lines = "\n".join(differ)
+
+
+def _refuse_other_spec(path: Path, spec_toml: str) -> None:
+    if differ := differences(path, tomllib.loads(spec_toml)):
+        lines = "\n".join(f"  {difference}" for difference in differ)
         remedy = "resume with the same settings, or choose another --out"
         raise RunDirectoryError(f"{path} belongs to another spec:\n{lines}\n{remedy}")
 

@@ -27,16 +27,19 @@ class Run:
     iterations   one row for each iteration, as columns (`results.columns`)
     evaluations  one row for each evaluation
     clients      by client, (T, N); empty unless `record.clients` was set
+    until        only the first so many iterations, as if the run had been asked for no more: what
+                 an iteration does never depends on how many follow
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(self, directory: str | Path, *, until: int | None = None) -> None:
         self.directory = Path(directory)
+        self._until = until
         if not (self.directory / SPEC_FILE).is_file():
             raise RunDirectoryError(f"{self.directory} holds no run ({SPEC_FILE} is missing)")
         store = MetricStore(self.directory / METRICS_FILE)
         try:
-            self.iterations = store.iterations()
-            self.evaluations = store.evaluations()
+            self.iterations = _cut(store.iterations(), until)
+            self.evaluations = _cut(store.evaluations(), None if until is None else until + 1)
         finally:
             store.close()
 
@@ -44,20 +47,30 @@ class Run:
     def clients(self) -> dict[str, FloatArray]:
         store = MetricStore(self.directory / METRICS_FILE)
         try:
-            return store.clients()
+            return _cut(store.clients(), self._until)
         finally:
             store.close()
 
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The resolved spec, as plain data."""
-        return read_spec(self.directory)
+        spec = read_spec(self.directory)
+        if self._is_cut(spec):
+            spec["train"]["iterations"] = self._until
+        return spec
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """What `flexfl run --json` prints; None while the run is unfinished."""
+        if self._is_cut(read_spec(self.directory)):
+            reached = len(self.iterations["iteration"]) == self._until
+            seconds = self.evaluations["seconds"]
+            return summarise(self, seconds=float(seconds[-1])) if reached and len(seconds) else None
         path = self.directory / SUMMARY_FILE
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def _is_cut(self, spec: Mapping[str, Any]) -> bool:
+        return self._until is not None and spec["train"]["iterations"] > self._until
 
     @property
     def seed(self) -> int:
@@ -71,6 +84,12 @@ class Run:
     def budget(self, knob: str) -> float | None:
         """The budget of `knob`, averaged over clients; None without a limit for all of them."""
         return mean_budget(self.spec.get("budget", {}).get(knob), clients=self.spec["data"]["clients"])
+
+
+def _cut(table: dict[str, FloatArray], end: int | None) -> dict[str, FloatArray]:
+    """The rows of iterations before `end`."""
+    stay = slice(None) if end is None else table["iteration"] < end
+    return {name: column[stay] for name, column in table.items()}
 
 
 def read_spec(directory: Path) -> dict[str, Any]:

@@ -226,7 +226,8 @@ def find_cuts(residual: Array, rows: Array, k: Array) -> tuple[Array, Array]:
     """
     wide = residual.dtype == np.float64
     bits = residual.view(np.uint64 if wide else np.uint32)
-    return _find_cuts(residual, bits, 64 - 1 - 15 if wide else 32 - 1 - 12, rows, k)
+    found: tuple[Array, Array] = _find_cuts(residual, bits, 64 - 1 - 15 if wide else 32 - 1 - 12, rows, k)
+    return found
 
 
 @njit(parallel=True, cache=True)

@@ -27,19 +27,39 @@ def shipped() -> dict[str, str]:
 
 def load_spec(source: str, overrides: Sequence[str] = ()) -> Spec:
     """The spec named `source`, shipped or a TOML file, with `key=value` overrides applied."""
-    text, where = _read(source)
+    return parse(apply_overrides(load_given(source), overrides), where=_where(source))
+
+
+def load_given(source: str, *, beside: Path = Path()) -> dict[str, Any]:
+    """What the spec named `source` says, before it is checked; a file is looked for in `beside`."""
+    text, where = _read(source, beside)
     try:
-        given = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError([Fault(source, "must be TOML", str(error), "correct that line")], where) from error
-    return parse(apply_overrides(given, overrides), where=where)
 
 
-def _read(source: str) -> tuple[str, str]:
+def merged(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` with the settings of `change`; a table that names its kind replaces, others add."""
+    out = _copy(given)
+    for key, value in change.items():
+        below = out.get(key)
+        if isinstance(value, Mapping):
+            out[key] = merged(below if isinstance(below, Mapping) and "kind" not in value else {}, value)
+        else:
+            out[key] = value
+    return out
+
+
+def _where(source: str) -> str:
+    return f"the spec {source}" if source in shipped() else str(Path(source))
+
+
+def _read(source: str, beside: Path) -> tuple[str, str]:
     known = shipped()
     if source in known:
-        return known[source], f"the spec {source}"
-    path = Path(source)
+        return known[source], _where(source)
+    path = beside / source
     try:
         return path.read_text(encoding="utf-8"), str(path)
     except (OSError, UnicodeDecodeError) as error:

@@ -60,8 +60,9 @@
   buttons.forEach((button) => {
     button.addEventListener("click", () => { set(button, !isOn(button)); apply(); });
     button.addEventListener("dblclick", () => {
-      const alone = buttons.every((other) => other === button || !isOn(other));
-      buttons.forEach((other) => set(other, alone || other === button));
+      const beside = buttons.filter((other) => other.parentElement === button.parentElement);
+      const alone = beside.every((other) => other === button || !isOn(other));
+      beside.forEach((other) => set(other, alone || other === button));
       apply();
     });
   });

@@ -1,0 +1,72 @@
+"""flexfl paper: the figures of Section V, from real data, in one command."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flexfl.cli.sweep import JOBS, Place, cores
+
+
+class FigureName(StrEnum):
+    fig1 = "fig1"
+    fig2 = "fig2"
+    fig3 = "fig3"
+    all = "all"
+
+
+class DatasetName(StrEnum):
+    fashion = "fashion"
+    cifar10 = "cifar10"
+
+
+def paper(
+    figure: Annotated[FigureName, typer.Argument(metavar="FIGURE", help="fig1, fig2, fig3 or all.")],
+    dataset: Annotated[
+        DatasetName, typer.Option("--dataset", help="Fashion-MNIST with the MLP, CIFAR-10 with the CNN.")
+    ] = DatasetName.fashion,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="Seeds 1 … N. [default: the paper's 20 or 5]")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", min=1, help="[default: the paper's 10,000]")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where runs go. [default: runs/paper/DATASET]")
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option("--results", metavar="DIR", help="Where figures go. [default: OUT/figures]"),
+    ] = None,
+    jobs: Annotated[int | None, JOBS] = None,
+    on: Annotated[
+        Place, typer.Option("--on", help="Processes of this machine, or a Ray cluster.")
+    ] = Place.here,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Repeat a figure of the paper: run what is missing, then draw it with its table."""
+    from rich.console import Console
+
+    from flexfl.cli.several import several
+    from flexfl.cli.show import show_evidence
+    from flexfl.experiments.paper import FIGURES, SETUPS, cells_of, evidence_of
+    from flexfl.report.evidence_page import write_evidence
+
+    setup = SETUPS[dataset.value]
+    figures = list(FIGURES.values()) if figure is FigureName.all else [FIGURES[figure.value]]
+    base = out or Path("runs/paper") / dataset.value
+    cells = cells_of(figures, setup, base, seeds=seeds or setup.seeds, iterations=iterations)
+    console = Console(file=sys.stdout, quiet=quiet, highlight=False)
+    again = ["flexfl", *sys.argv[1:]]
+    several(console, cells, again, jobs=jobs or cores(), on=on.value, table=False)
+    with console.status("drawing"):
+        evidence = [evidence_of(entry, setup, cells) for entry in figures]
+        page = write_evidence(evidence, f"FlexFL on {setup.title}", results or base / "figures")
+    for found in evidence:
+        show_evidence(console, found)
+    console.print(f"figures        {page.parent}", soft_wrap=True)
+    console.print(f"open           {page}", soft_wrap=True)

@@ -1,0 +1,123 @@
+"""Section V of the paper: its figures as methods × seeds.
+
+Figures 1 to 3 share their cells: the proposed method with V = 0.02 and W = 1 is in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flexfl.errors import Fault, InputError
+from flexfl.experiments.finished import finished
+from flexfl.experiments.parallel import Cell
+from flexfl.report.evidence import Evidence
+from flexfl.report.evidence import Method as Drawn
+from flexfl.results import Run
+from flexfl.spec.load import load_spec
+
+
+@dataclass(frozen=True)
+class Method:
+    """One curve: `key` names its folder, `label` is the paper's name for it."""
+
+    key: str
+    label: str
+    settings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    key: str
+    title: str
+    methods: tuple[Method, ...]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A dataset as the paper uses it; `targets` are accuracies whose iteration the table tells."""
+
+    spec: str
+    title: str
+    seeds: int
+    targets: tuple[float, ...]
+
+
+SETUPS = {
+    "fashion": Setup("fashion", "Fashion-MNIST", 20, (0.80, 0.85)),
+    "cifar10": Setup("cifar10", "CIFAR-10", 5, (0.40, 0.50)),
+}
+
+
+def _baseline(ratio: str) -> Method:
+    return Method(
+        f"kr-{ratio}",
+        f"Baseline, kᵣ = {ratio}",
+        ("control.policy=randomised", f"control.send_ratio={ratio}"),
+    )
+
+
+_PROPOSED = Method("online", "Proposed")
+
+FIGURES = {
+    figure.key: figure
+    for figure in (
+        Figure(
+            "fig1",
+            "Figure 1: the proposed method against the baseline",
+            (_PROPOSED, *(_baseline(ratio) for ratio in ("0.001", "0.01", "0.1", "1.0"))),
+        ),
+        Figure(
+            "fig2",
+            "Figure 2: the proposed method with W = 1 and different V",
+            (
+                Method("V-0.002", "V = 0.002", ("control.tradeoff=0.002",)),
+                Method("online", "V = 0.02"),
+                Method("V-0.2", "V = 0.2", ("control.tradeoff=0.2",)),
+            ),
+        ),
+        Figure(
+            "fig3",
+            "Figure 3: the proposed method with V = 0.02 and different W",
+            (
+                Method("W-0.1", "W = 0.1", ("control.initial_queue=0.1",)),
+                Method("online", "W = 1"),
+                Method("W-10.0", "W = 10", ("control.initial_queue=10.0",)),
+            ),
+        ),
+    )
+}
+
+
+def cells_of(
+    figures: Sequence[Figure], setup: Setup, out: Path, *, seeds: int, iterations: int | None
+) -> list[Cell]:
+    """Every cell once, seed by seed."""
+    methods = {method.key: method for figure in figures for method in figure.methods}
+    length = () if iterations is None else (f"train.iterations={iterations}",)
+    return [
+        Cell(
+            f"{method.key}, seed {seed}",
+            load_spec(setup.spec, [*method.settings, *length, f"train.seed={seed}"]),
+            out / method.key / f"seed-{seed}",
+        )
+        for seed in range(1, seeds + 1)
+        for method in methods.values()
+    ]
+
+
+def evidence_of(figure: Figure, setup: Setup, cells: Sequence[Cell]) -> Evidence:
+    """A figure's curves from the runs that are finished."""
+    runs = {cell.out: run for cell in cells if (run := finished(cell)) is not None}
+
+    def of(method: Method) -> tuple[Run, ...]:
+        return tuple(run for out, run in runs.items() if out.parent.name == method.key)
+
+    missing = [method.key for method in figure.methods if not of(method)]
+    if missing:
+        rule = "needs at least one finished run of each method"
+        remedy = f"none of {', '.join(missing)}; run flexfl paper {figure.key} again"
+        raise InputError([Fault(figure.key, rule, len(runs), remedy)], "the runs")
+    drawn = [Drawn(method.label, of(method)) for method in figure.methods]
+    return Evidence(figure.key, f"{figure.title} ({setup.title})", tuple(drawn), setup.targets)

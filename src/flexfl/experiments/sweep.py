@@ -1,0 +1,196 @@
+"""A sweep: a grid of overrides × seeds, as a TOML file; each cell is a run directory.
+
+base = "fashion"                # a spec that ships, or a TOML file beside this one
+seeds = "1-5"                   # or a list
+set.train.iterations = 2000     # for all cells
+
+[grid]                          # every combination of these
+control.tradeoff = [0.002, 0.02, 0.2]
+control.initial_queue = [0.1, 1.0]
+
+[[variant]]                     # and of these, where a change needs several settings
+name = "top-k"
+set.control = { policy = "top-k", send_ratio = 0.01 }
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flexfl.errors import Fault, InputError
+from flexfl.experiments.parallel import Cell
+from flexfl.spec.load import load_given, merged
+from flexfl.spec.names import nearest
+from flexfl.spec.schema import parse
+from flexfl.spec.seeds import seeds_of
+
+_KEYS = ("base", "seeds", "set", "grid", "variant")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One setting and the values it takes."""
+
+    path: tuple[str, ...]
+    values: list[Any]
+
+    @property
+    def key(self) -> str:
+        return ".".join(self.path)
+
+    def change(self, value: Any) -> dict[str, Any]:
+        """{"control": {"tradeoff": value}}"""
+        table: Any = value
+        for part in reversed(self.path):
+            table = {part: table}
+        return dict(table)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the file says; `variants` are names and their changes."""
+
+    base: Mapping[str, Any]
+    name: str
+    seeds: tuple[int, ...]
+    axes: tuple[Axis, ...]
+    variants: Mapping[str, Mapping[str, Any]]
+
+    def cells(self, out: Path) -> list[Cell]:
+        """All cells, seed by seed, so that a sweep cut short has something of everything.
+
+        One error lists the faults of every cell, before any work starts.
+        """
+        found: dict[str, dict[str, Any]] = dict(self._combinations())
+        cells, faults = [], []
+        for seed, (label, given) in itertools.product(self.seeds, found.items()):
+            seeded = merged(given, {"train": {"seed": seed}})
+            try:
+                cells.append(
+                    Cell(f"{label}, seed {seed}", parse(seeded), out / folder(label) / f"seed-{seed}")
+                )
+            except InputError as error:
+                faults += [
+                    Fault(f"{label}: {fault.field}", fault.rule, fault.value, fault.remedy)
+                    for fault in error.faults
+                ]
+        if faults:  # the same for every seed: once is enough
+            raise InputError(list({str(fault): fault for fault in faults}.values()), "the sweep")
+        return cells
+
+    def _combinations(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        short = [axis.path[-1] for axis in self.axes]
+        names = [
+            axis.key if short.count(last) > 1 else last for axis, last in zip(self.axes, short, strict=True)
+        ]
+        for variant, change in self.variants.items():
+            for values in itertools.product(*(enumerate(axis.values) for axis in self.axes)):
+                given = merged(self.base, change)
+                told = [variant] if variant else []
+                for name, axis, (number, value) in zip(names, self.axes, values, strict=True):
+                    given = merged(given, axis.change(value))
+                    told.append(f"{name}={_shown(value, number)}")
+                yield ", ".join(told) or self.name, given
+
+
+def folder(label: str) -> str:
+    """A label as a folder's name."""
+    return re.sub(r"[^\w.=+-]+", "-", label).strip("-.") or "run"
+
+
+def load_sweep(path: Path) -> Sweep:
+    """A sweep from its file; one error lists every fault."""
+    try:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        fault = Fault("FILE", "must be a TOML file with a sweep", str(path), reason)
+        raise InputError([fault], "the command") from error
+    faults = [
+        Fault(key, "is not a key of a sweep", value, nearest(key, _KEYS))
+        for key, value in given.items()
+        if key not in _KEYS
+    ]
+    faults += [
+        Fault(key, "must be a table", given[key], f"write [{key}] and its settings below")
+        for key in ("set", "grid")
+        if not isinstance(given.get(key, {}), Mapping)
+    ]
+    if faults:
+        raise InputError(faults, str(path))
+    base = given.get("base")
+    if base is not None and not isinstance(base, str):
+        faults.append(Fault("base", "must be the name of a spec", base, "for example fashion"))
+    seeds = _seeds(given.get("seeds", [1]), faults)
+    axes = tuple(_axes(given.get("grid", {}), (), faults))
+    variants = _variants(given.get("variant", []), faults)
+    if faults:
+        raise InputError(faults, str(path))
+    start = {} if base is None else load_given(base, beside=path.parent)
+    return Sweep(merged(start, given.get("set", {})), path.stem, seeds, axes, variants)
+
+
+def _seeds(given: Any, faults: list[Fault]) -> tuple[int, ...]:
+    try:
+        return seeds_of(given, "seeds")
+    except InputError as error:
+        faults += error.faults
+        return ()
+
+
+def _axes(table: Mapping[str, Any], path: tuple[str, ...], faults: list[Fault]) -> Iterator[Axis]:
+    for key, value in table.items():
+        here = (*path, key)
+        if isinstance(value, Mapping):
+            yield from _axes(value, here, faults)
+        elif isinstance(value, list) and value and len(here) > 1:
+            yield Axis(here, value)
+        else:
+            example = "for example control.tradeoff = [0.002, 0.02]"
+            faults.append(
+                Fault(f"grid.{'.'.join(here)}", "must list the values of a setting", value, example)
+            )
+
+
+def _variants(given: Any, faults: list[Fault]) -> dict[str, Mapping[str, Any]]:
+    if not isinstance(given, list) or not all(isinstance(entry, Mapping) for entry in given):
+        faults.append(Fault("variant", "must be tables", given, "write [[variant]] before each"))
+        return {}
+    found: dict[str, Mapping[str, Any]] = {}
+    for number, entry in enumerate(given):
+        name, change = entry.get("name"), entry.get("set", {})
+        where = f"variant[{number}]"
+        if not isinstance(name, str) or not name.strip():
+            faults.append(
+                Fault(f"{where}.name", "must be a text", name, "name the variant; it names its folder")
+            )
+        elif folder(name) in map(folder, found):
+            faults.append(Fault(f"{where}.name", "must be a name of its own", name, "choose another"))
+        elif not isinstance(change, Mapping) or not all(
+            isinstance(table, Mapping) for table in change.values()
+        ):
+            example = "for example set.control.tradeoff = 0.2"
+            faults.append(Fault(f"{where}.set", "must be a table of sections", change, example))
+        else:
+            found[name] = change
+        faults += [
+            Fault(f"{where}.{key}", "is not a key of a variant", entry[key], nearest(key, ("name", "set")))
+            for key in entry
+            if key not in ("name", "set")
+        ]
+    return found or {"": {}}
+
+
+def _shown(value: Any, number: int) -> str:
+    """A value in a label; what has many parts is counted instead."""
+    if isinstance(value, Mapping) and "kind" in value:
+        return "-".join(str(part) for part in value.values() if not isinstance(part, list | Mapping))
+    if isinstance(value, list | Mapping):
+        return f"#{number + 1}"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,188 @@
+"""A figure of a paper and the table beside it: methods over seeds, as files and on a page."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import FloatArray
+from flexfl.control.policy import KNOBS
+from flexfl.report.catalogue import Panel, Section, overview_panels, sections_of
+from flexfl.report.curves import aligned, mean_and_deviation
+from flexfl.report.figures import write_overview
+from flexfl.report.groups import Group, group_of
+from flexfl.report.summary import Estimate
+from flexfl.results import Run
+
+# The paper's names for what it draws.
+_TITLES = {
+    "train_loss": "Training loss",
+    "test_accuracy": "Test accuracy",
+    "compute_cost": "Average computation cost",
+    "uplink_cost": "Average client communication cost",
+    "downlink_cost": "Average server communication cost",
+}
+# A method far below all others would press them into one line.
+_FAR_BELOW = 0.5
+_SETTLED = 0.05
+
+
+@dataclass(frozen=True)
+class Method:
+    """One curve: its runs differ in nothing but the seed."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One figure; `targets` are accuracies whose first iteration the table tells."""
+
+    key: str
+    title: str
+    methods: tuple[Method, ...]
+    targets: tuple[float, ...]
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        return tuple(group_of(method.label, method.runs) for method in self.methods)
+
+    @cached_property
+    def section(self) -> Section:
+        panels = overview_panels(sections_of(self.groups))
+        named = [replace(panel, title=_TITLES[panel.key]) for panel in panels]
+        named = [_focused(panel) if panel.key == "test_accuracy" else panel for panel in named]
+        text = "Costs are averages from the first iteration up to this one; the dashed line is the budget."
+        return Section(self.key, self.title, text, tuple(named))
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(_row(method, self.targets) for method in self.methods)
+
+    def write(self, out: Path) -> list[Path]:
+        """KEY.png, KEY.svg, KEY.csv (the table) and KEY-curves.csv (every evaluation)."""
+        out.mkdir(parents=True, exist_ok=True)
+        pictures = [out / f"{self.key}.{kind}" for kind in ("png", "svg")]
+        for path in pictures:
+            write_overview(self.section.panels, path)
+        table, curves = out / f"{self.key}.csv", out / f"{self.key}-curves.csv"
+        _write_csv(table, [row.plain() for row in self.rows])
+        _write_csv(curves, [point for method in self.methods for point in _points(method)])
+        return [*pictures, table, curves]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in the table.
+
+    accuracy  of the last ten evaluations
+    reached   for each target: the first evaluation that met it, over the seeds that did, and their number
+    """
+
+    label: str
+    seeds: int
+    iterations: int
+    accuracy: Estimate
+    train_loss: Estimate
+    reached: dict[float, tuple[Estimate | None, int]]
+    costs: dict[str, tuple[Estimate, float | None]]
+    seconds: Estimate
+
+    def plain(self) -> dict[str, Any]:
+        """As the CSV file has it."""
+        out: dict[str, Any] = {"method": self.label, "seeds": self.seeds, "iterations": self.iterations}
+        out |= _columns("accuracy", self.accuracy) | _columns("train_loss", self.train_loss)
+        for target, (first, count) in self.reached.items():
+            out |= _columns(f"iterations_to_{target:.2f}", first) | {f"seeds_that_reach_{target:.2f}": count}
+        for knob, (spent, budget) in self.costs.items():
+            out |= _columns(f"{knob}_cost", spent) | {f"{knob}_budget": budget}
+        return out | _columns("seconds", self.seconds)
+
+
+def _row(method: Method, targets: Sequence[float]) -> Row:
+    summaries = [summary for run in method.runs if (summary := run.summary) is not None]
+    reached = {}
+    for target in targets:
+        firsts = [first for run in method.runs if (first := _first_at(run, target)) is not None]
+        reached[target] = (_estimate(firsts) if firsts else None, len(firsts))
+    costs = {
+        knob: (
+            _estimate([summary["average_cost"][knob]["spent"] for summary in summaries]),
+            summaries[0]["average_cost"][knob]["budget"],
+        )
+        for knob in KNOBS
+    }
+    return Row(
+        label=method.label,
+        seeds=len(summaries),
+        iterations=min(summary["iterations"] for summary in summaries),
+        accuracy=_estimate([summary["recent_test_accuracy"] for summary in summaries]),
+        train_loss=_estimate([summary["train_loss"] for summary in summaries]),
+        reached=reached,
+        costs=costs,
+        seconds=_estimate([summary["seconds"] for summary in summaries]),
+    )
+
+
+def _first_at(run: Run, target: float) -> int | None:
+    met = run.evaluations["iteration"][run.evaluations["test_accuracy"] >= target]
+    return int(met[0]) if len(met) else None
+
+
+def _estimate(values: Sequence[float]) -> Estimate:
+    mean, deviation = mean_and_deviation(np.asarray(values, dtype=float))
+    return Estimate(float(mean), None if deviation is None else float(deviation))
+
+
+def _points(method: Method) -> Iterator[dict[str, Any]]:
+    """Mean and deviation over seeds at every evaluation, with the average costs up to there."""
+    columns: dict[str, tuple[FloatArray, FloatArray]] = {
+        name: aligned([(run.evaluations["iteration"], run.evaluations[name]) for run in method.runs])
+        for name in ("train_loss", "test_accuracy")
+    }
+    for knob in KNOBS:  # an evaluation comes after as many iterations as its number says
+        series = [(run.iterations["iteration"] + 1, run.average_cost(knob)) for run in method.runs]
+        columns[f"{knob}_cost"] = aligned(series)
+    for iteration in columns["test_accuracy"][0]:
+        point: dict[str, Any] = {"method": method.label, "iteration": int(iteration)}
+        for name, (x, values) in columns.items():
+            here = values[:, x == iteration][:, 0] if iteration in x else None
+            point |= _columns(name, None if here is None else _estimate(here.tolist()))
+        yield point
+
+
+def _columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    return {
+        name: None if estimate is None else _digits(estimate.mean),
+        f"{name}_deviation": None if estimate is None else _digits(estimate.deviation),
+    }
+
+
+def _digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _focused(panel: Panel) -> Panel:
+    """The frame around the curves that compete; a note names those far below it."""
+    best = max(float(curve.mean[-1]) for curve in panel.curves)
+    below = [curve for curve in panel.curves if curve.mean[-1] < _FAR_BELOW * best]
+    inside = [curve for curve in panel.curves if curve not in below]
+    starts = [float(curve.mean[curve.x >= _SETTLED * curve.x[-1]].min()) for curve in inside]
+    low = max(0.0, min(starts) - 0.05)
+    top = max(float(curve.highest.max()) for curve in inside)
+    note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in below]
+    return replace(panel, y_range=(low, top + 0.05 * (top - low)), notes=(*panel.notes, *note))
