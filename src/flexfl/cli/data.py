@@ -71,7 +71,7 @@ def fetch(
 @app.command("verify")
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME…]", help="[default: all that are here]")
+        list[str] | None, typer.Argument(metavar="NAME…", show_default="all that are here")
     ] = None,
 ) -> None:
     """Read every byte and compare checksums."""

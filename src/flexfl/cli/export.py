@@ -18,7 +18,7 @@ def export(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
     format_: Annotated[Format, typer.Option("--format", help="Kind of table.")] = Format.csv,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write. [default: DIR]")
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write.", show_default="DIR")
     ] = None,
 ) -> None:
     """Write evaluations and metrics of a run as tables (and by client, where recorded)."""

@@ -22,25 +22,27 @@ class FigureName(StrEnum):
 class DatasetName(StrEnum):
     fashion = "fashion"
     cifar10 = "cifar10"
+    mini = "mini"
 
 
 def paper(
     figure: Annotated[FigureName, typer.Argument(metavar="FIGURE", help="fig1, fig2, fig3 or all.")],
     dataset: Annotated[
-        DatasetName, typer.Option("--dataset", help="Fashion-MNIST with the MLP, CIFAR-10 with the CNN.")
+        DatasetName, typer.Option("--dataset", help="Fashion-MNIST, CIFAR-10, or what ships with flexfl.")
     ] = DatasetName.fashion,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Seeds 1 … N. [default: the paper's 20 or 5]")
+        int | None, typer.Option("--seeds", min=1, help="Seeds 1 … N.", show_default="the paper's 20 or 5")
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, help="[default: the paper's 10,000]")
+        int | None, typer.Option("--iterations", min=1, show_default="the paper's 10,000")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where runs go. [default: runs/paper/DATASET]")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where runs go.", show_default="runs/paper/DATASET"),
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option("--results", metavar="DIR", help="Where figures go. [default: OUT/figures]"),
+        typer.Option("--results", metavar="DIR", help="Where figures go.", show_default="OUT/figures"),
     ] = None,
     jobs: Annotated[int | None, JOBS] = None,
     on: Annotated[

@@ -14,7 +14,9 @@ def report(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories to draw.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="Where to write. [default: report/ in the first DIR]"),
+        typer.Option(
+            "--out", metavar="FOLDER", help="Where to write.", show_default="report/ in the first DIR"
+        ),
     ] = None,
 ) -> None:
     """Draw runs as figures and one page; runs that differ only in their seed become one curve."""

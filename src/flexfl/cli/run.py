@@ -29,7 +29,7 @@ def run(
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: --set train.iterations=500"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Run directory. [default: runs/SPEC]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Run directory.", show_default="runs/SPEC")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     seeds: Annotated[

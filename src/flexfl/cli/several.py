@@ -14,7 +14,7 @@ from flexfl.cli import FAILED, INTERRUPTED
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from flexfl.experiments import Cell
+    from flexfl.experiments import Cell, Outcome
 
 
 def several(
@@ -38,15 +38,14 @@ def several(
     from flexfl.experiments import run_cells, run_rest
 
     bring_for(console, [cell.spec for cell in cells])
-    with CellLines(console, cells) as lines:
-        if resume:
-            outcomes = run_rest(
-                cells,
-                lambda rest, told: run_cells(rest, jobs=jobs, resume=True, on_change=told),
-                on_change=lines.update,
-            )
-        else:
-            outcomes = run_cells(cells, jobs=jobs, on_change=lines.update)
+
+    def execute(rest: Sequence[Cell]) -> list[Outcome]:
+        if len(rest) < len(cells):
+            console.print(f"{len(cells) - len(rest)} of {len(cells)} runs are there already", soft_wrap=True)
+        with CellLines(console, rest) as lines:
+            return run_cells(rest, jobs=jobs, resume=resume, on_change=lines.update)
+
+    outcomes = run_rest(cells, execute) if resume else execute(cells)
     if as_json:
         told: dict[str, Any] = {found.cell.name: found.summary for found in outcomes}
         typer.echo(json.dumps(told))

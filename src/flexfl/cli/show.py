@@ -9,7 +9,6 @@ from statistics import mean, stdev
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -140,7 +139,7 @@ def _number(value: float | None) -> str:
 
 
 class CellLines:
-    """A bar for each run of several, live in a terminal; elsewhere a line when one ends."""
+    """One display for many runs: those that run now, and all together; elsewhere a line when one ends."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self._console = console
@@ -160,6 +159,12 @@ class CellLines:
             )
             for cell in cells
         }
+        self._at = dict.fromkeys(self._tasks, 0)
+        self._begun: dict[str, int] = {}  # where each was when it was first heard of: not done by us
+        self._ended = 0
+        self._start = time.monotonic()
+        total = sum(cell.spec.train.iterations for cell in cells)
+        self._all = self._bars.add_task("all runs", total=total, told="")
 
     def __enter__(self) -> CellLines:
         if self._console.is_terminal:
@@ -172,17 +177,36 @@ class CellLines:
         self._bars.stop()
 
     def update(self, outcome: Outcome) -> None:
-        told = "" if outcome.accuracy is None else f"accuracy {outcome.accuracy:.3f}"
+        name, told = outcome.cell.name, ""
+        if outcome.accuracy is not None:
+            told = f"accuracy {outcome.accuracy:.3f}"
+        self._at[name] = outcome.iteration
+        if outcome.iteration:
+            self._begun.setdefault(name, outcome.iteration)
         if outcome.state != "running":
             told = f"{outcome.state}  {told}"
+            self._ended += 1
             if not self._console.is_terminal:
-                self._console.print(f"{outcome.cell.name}  {told}", soft_wrap=True)
+                line = f"{name}  {told}" if self._few else f"{name}  {told}  ({self._together()})"
+                self._console.print(line, soft_wrap=True)
         self._bars.update(
-            self._tasks[outcome.cell.name],
+            self._tasks[name],
             completed=outcome.iteration,
             told=told,
             visible=self._few or outcome.state == "running",
         )
+        self._bars.update(self._all, completed=sum(self._at.values()), told=self._together())
+
+    def _together(self) -> str:
+        """How many have ended, and how long the rest will take at the pace so far."""
+        told = f"{self._ended} of {len(self._tasks)} done"
+        done = sum(self._at.values())
+        since = done - sum(self._begun.values())
+        left = self._bars.tasks[self._all].total
+        if since <= 0 or left is None:
+            return told
+        seconds = (left - done) * (time.monotonic() - self._start) / since
+        return f"{told}, {_clock(seconds)} left"
 
 
 def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
@@ -216,11 +240,10 @@ def show_evidence(console: Console, evidence: Evidence) -> None:
     """The table beside a figure of the paper, as far as a terminal has room; costs in percent of budget."""
     seeds = sorted({row.seeds for row in evidence.rows})
     title = f"{evidence.title}, {'–'.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
+    console.print(title, style="bold", soft_wrap=True)
+    table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
-    reached = [f"to {target:.2f}" for target in evidence.targets]
+    reached = [f"≥ {target:.2f}" for target in evidence.targets]
     for heading in ("accuracy", *reached, *KNOBS):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in evidence.rows:

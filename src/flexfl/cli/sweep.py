@@ -16,13 +16,15 @@ class Place(StrEnum):
     ray = "ray"
 
 
-JOBS = typer.Option("--jobs", min=1, help="How many runs at a time; they share the cores. [default: cores]")
+JOBS = typer.Option(
+    "--jobs", min=1, help="How many runs at a time; they share the cores.", show_default="cores"
+)
 
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file with the sweep.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Where its runs go. [default: runs/FILE]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Where its runs go.", show_default="runs/FILE")
     ] = None,
     jobs: Annotated[int | None, JOBS] = None,
     on: Annotated[

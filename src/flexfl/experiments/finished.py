@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flexfl.experiments.parallel import Cell, OnOutcome, Outcome
+from flexfl.experiments.parallel import Cell, Outcome
 from flexfl.results import Run
 from flexfl.results.directory import differences
 from flexfl.results.run import METRICS_FILE, SPEC_FILE, read_spec
 from flexfl.results.store import MetricStore
 from flexfl.spec.schema import Spec
 
-Execute = Callable[[Sequence[Cell], OnOutcome], list[Outcome]]
+Execute = Callable[[Sequence[Cell]], list[Outcome]]
 """Runs cells, going on with those that were interrupted."""
 
 
@@ -33,18 +33,17 @@ def finished(cell: Cell) -> Run | None:
     return run if run.summary is not None else None
 
 
-def run_rest(cells: Sequence[Cell], execute: Execute, on_change: OnOutcome | None = None) -> list[Outcome]:
-    """Run those cells that are not finished; the outcomes of all, in the order of `cells`."""
-    told = on_change or (lambda outcome: None)
+def run_rest(cells: Sequence[Cell], execute: Execute) -> list[Outcome]:
+    """Have those cells executed that are not finished; the outcomes of all, in the order of `cells`."""
     outcomes: dict[str, Outcome] = {}
     for cell in cells:
         if (run := finished(cell)) is not None and (summary := run.summary) is not None:
-            found = Outcome(cell, "done", summary["iterations"], summary["test_accuracy"], summary)
-            outcomes[cell.name] = found
-            told(found)
+            outcomes[cell.name] = Outcome(
+                cell, "done", summary["iterations"], summary["test_accuracy"], summary
+            )
     rest = [cell for cell in cells if cell.name not in outcomes]
     if rest:
-        outcomes |= {outcome.cell.name: outcome for outcome in execute(rest, told)}
+        outcomes |= {outcome.cell.name: outcome for outcome in execute(rest)}
     return [outcomes[cell.name] for cell in cells]
 
 
