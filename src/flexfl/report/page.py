@@ -12,6 +12,8 @@ from flexfl import __version__
 from flexfl.report.catalogue import KNOB_TITLES, Panel, Section
 from flexfl.report.charts import chart, group_key
 from flexfl.report.groups import Group, differing, shown
+from flexfl.report.partition_chart import partition_chart
+from flexfl.report.partitions import SECTION_TEXT, SECTION_TITLE, Map
 from flexfl.report.style import line_of
 from flexfl.report.summary import Estimate, Row, Spent, notes_of, row_of
 from flexfl.results import Run
@@ -26,18 +28,24 @@ _NOTHING = "–"
 
 
 def write_page(
-    groups: Sequence[Group], sections: Sequence[Section], figures: Sequence[str], path: Path
+    groups: Sequence[Group],
+    sections: Sequence[Section],
+    figures: Sequence[str],
+    path: Path,
+    maps: Sequence[Map] = (),
 ) -> Path:
     """Write the page; `figures` are the PNG files beside it."""
     from plotly.offline import get_plotlyjs
 
     panels = [panel for section in sections for panel in section.panels]
     charts = {panel.key: chart(panel) for panel in panels if panel.curves}
+    charts |= {drawn.key: partition_chart(drawn) for drawn in maps}
     body = [
         _header(groups, figures),
         _legend(groups),
         _summary(groups),
         *(_section(section) for section in sections),
+        _partitions(maps),
         _runs(groups),
         _settings(groups),
     ]
@@ -115,11 +123,28 @@ def _section(section: Section) -> str:
 
 def _panel(panel: Panel) -> str:
     chart_place = f'<div class="chart" id="chart-{panel.key}"></div>' if panel.curves else ""
-    captions = [f"Band: {panel.band}."] if panel.band else []
-    captions += [f"{note[0].upper()}{note[1:]}." for note in panel.notes]
-    caption = f"<figcaption>{escape(' '.join(captions))}</figcaption>" if captions else ""
+    caption = _caption([f"band: {panel.band}", *panel.notes] if panel.band else panel.notes)
     kind = "" if panel.curves else ' class="empty"'
     return f"<figure{kind}><h3>{escape(panel.title)}</h3>{chart_place}{caption}</figure>"
+
+
+def _caption(notes: Sequence[str]) -> str:
+    sentences = " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)
+    return f"<figcaption>{escape(sentences)}</figcaption>" if notes else ""
+
+
+def _partitions(maps: Sequence[Map]) -> str:
+    if not maps:
+        return ""
+    figures = "".join(
+        f'<figure><h3>{escape(drawn.title)}</h3><div class="chart {"low" if drawn.rows is None else "map"}" '
+        f'id="chart-{drawn.key}"></div>{_caption(drawn.notes)}</figure>'
+        for drawn in maps
+    )
+    return (
+        f'<section id="partition"><h2>{escape(SECTION_TITLE)}</h2><p>{escape(SECTION_TEXT)}</p>'
+        f'<div class="panels of-maps">{figures}</div></section>'
+    )
 
 
 def _summary(groups: Sequence[Group]) -> str:

@@ -36,7 +36,8 @@ def shards(
             holders[index].append(client)
     parts: list[list[IntArray]] = [[] for _ in range(clients)]
     for of_class, who in zip(shuffled(samples, generator), holders, strict=True):
-        for client, shard in zip(who, np.array_split(of_class, len(who)), strict=True):
+        # At random, or the first clients would have the shards that are one sample larger.
+        for client, shard in zip(generator.permutation(who), np.array_split(of_class, len(who)), strict=True):
             parts[client].append(shard)
     return [np.concatenate(part) for part in parts]
 
