@@ -44,7 +44,7 @@ def _bars(drawn: Map) -> dict[str, Any]:
         "type": "bar",
         "x": _numbers((drawn.columns[:-1] + drawn.columns[1:] - 1) / 2),
         "y": _numbers(drawn.sizes),
-        "width": (np.diff(drawn.columns) * (0.96 if len(drawn.sizes) <= _MOST_APART else 1)).tolist(),
+        "width": (np.diff(drawn.columns) * (0.9 if len(drawn.sizes) <= _MOST_APART else 1)).tolist(),
         "marker": {"color": BAR_COLOUR, "line": {"width": 0}},
         "hovertemplate": f"{_who(drawn)}<br>%{{y:,.4~g}} {drawn.unit}<extra></extra>",
     }

@@ -17,7 +17,7 @@ from flexfl.results.partition import Partition
 SECTION_TITLE = "Partition of the data"
 SECTION_TEXT = (
     "How many training samples each client holds: of all classes together above, of each class below. "
-    "Grey means none."
+    "Pale grey means none."
 )
 
 # As many columns and rows as a figure has room for; more are drawn together.
