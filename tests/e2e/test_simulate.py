@@ -19,6 +19,7 @@ from flexfl.models.flat import FlatModel
 from flexfl.results.store import MetricStore
 from flexfl.sim import evaluate
 from flexfl.sim.evaluate import Evaluator
+from flexfl.spec import load_spec
 
 RNG = np.random.default_rng(5)
 TRAIN = {"iterations": 12, "batch_size": 8, "learning_rate": 0.1, "evaluate_every": 5}
@@ -202,6 +203,29 @@ def test_the_number_of_threads_is_part_of_a_run(tmp_path):
     engine = {"dtype": "float64", "threads": 2}
     with pytest.raises(RunDirectoryError, match=r"engine\.threads is 1 there, got 2"):
         simulate(out=tmp_path / "run", resume=True, engine=engine)
+
+
+def test_a_run_tells_who_held_what(tmp_path):
+    x, y = RNG.normal(size=(60, 6)), np.arange(60) % 3
+    data = flexfl.Federated.split((x, y), clients=3, partition={"kind": "quantity", "sizes": [1, 2, 3]})
+    for out in (None, tmp_path / "run"):  # also of a run whose folder is gone
+        partition = simulate(data=data, out=out).run.partition
+        assert partition.sizes.tolist() == [10, 20, 30]
+        assert np.bincount(partition.held[:, 1], weights=partition.held[:, 2]).tolist() == [20, 20, 20]
+    regression = simulate(network(nn.Linear(6, 1), nn.Flatten(0)), NUMBERS).run.partition
+    assert (regression.classes, regression.sizes.tolist()) == (None, [9, 9, 9])
+
+
+def test_a_partition_by_table_is_stored_and_resumed(tmp_path):
+    def run(alpha, iterations):
+        partition = f"data.partition={{kind = 'dirichlet', alpha = {alpha}}}"
+        settings = ["data.clients=5", partition, f"train.iterations={iterations}"]
+        return flexfl.simulate(load_spec("quickstart", settings), out=tmp_path / "run", resume=True)
+
+    assert run(1.0, 2).run.spec["data"]["partition"]["alpha"] == 1.0
+    assert run(1.0, 3).summary["iterations"] == 3
+    with pytest.raises(RunDirectoryError, match=r"data\.partition\.alpha is 1\.0 there, got 0\.5"):
+        run(0.5, 4)
 
 
 def test_sections_go_over_a_spec():

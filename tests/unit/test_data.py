@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import struct
 import zipfile
 from importlib import resources
@@ -24,69 +25,14 @@ from flexfl.data.minibatches import Minibatches
 from flexfl.data.partition import PARTITIONS
 from flexfl.errors import FlexFLError, InputError
 from flexfl.models.build import NETWORKS
-from flexfl.spec import parse, sections
+from flexfl.spec import parse, partition, sections
 from flexfl.spec.sections import DataSpec
 from flexfl.streams import Streams
-
-
-def generator(seed: int = 1) -> np.random.Generator:
-    return Streams(seed).generator("partition")
 
 
 def fault_of(error: pytest.ExceptionInfo[InputError]) -> Any:
     assert len(error.value.faults) == 1
     return error.value.faults[0]
-
-
-# Partitions --------------------------------------------------------------------------------
-
-
-def test_one_class_as_in_the_paper() -> None:
-    """100 clients, 10 classes: class c on clients 10c … 10c+9, evenly."""
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 600))
-    parts = PARTITIONS["one-class"](labels, 100, generator())
-    assert [len(part) for part in parts] == [60] * 100
-    for client, part in enumerate(parts):
-        assert set(labels[part]) == {client // 10}
-    assert_array_equal(np.sort(np.concatenate(parts)), np.arange(6000))
-
-
-@given(
-    labels=st.lists(st.integers(0, 6), min_size=1, max_size=200),
-    clients=st.integers(1, 40),
-    seed=st.integers(0, 5),
-)
-def test_every_sample_lies_at_exactly_one_client(labels: list[int], clients: int, seed: int) -> None:
-    array, classes = np.array(labels), len(set(labels))
-    parts = PARTITIONS["iid"](array, clients, generator(seed))
-    assert len(parts) == clients
-    assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(array)))
-    sizes = [len(part) for part in parts]
-    assert max(sizes) - min(sizes) <= 1
-
-    if clients < classes:
-        with pytest.raises(InputError, match="at least the number of classes"):
-            PARTITIONS["one-class"](array, clients, generator(seed))
-        return
-    parts = PARTITIONS["one-class"](array, clients, generator(seed))
-    assert len(parts) == clients
-    assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(array)))
-    known = np.unique(array)
-    for index, label in enumerate(known):
-        # Client n of N has class ⌊n·C/N⌋; those that do, have equally many, within one.
-        holders = [part for n, part in enumerate(parts) if n * classes // clients == index]
-        assert all(set(array[part]) <= {label} for part in holders)
-        assert sum(map(len, holders)) == np.count_nonzero(array == label)
-        assert max(map(len, holders)) - min(map(len, holders)) <= 1
-
-
-def test_iid_mixes_the_classes_and_depends_on_the_seed_only() -> None:
-    labels = np.repeat(np.arange(10), 100)
-    parts = PARTITIONS["iid"](labels, 10, generator(1))
-    assert all(len(set(labels[part])) == 10 for part in parts)
-    for part, again in zip(parts, PARTITIONS["iid"](labels, 10, generator(1)), strict=True):
-        assert_array_equal(part, again)
-    assert not np.array_equal(parts[0], PARTITIONS["iid"](labels, 10, generator(2))[0])
 
 
 # Minibatches -------------------------------------------------------------------------------
@@ -246,6 +192,54 @@ def test_an_unknown_partition() -> None:
     assert fault_of(caught).remedy == "did you mean iid?"
 
 
+@pytest.mark.parametrize(
+    ("given_partition", "table"),
+    [
+        ("iid", {"kind": "iid"}),
+        ("shards", {"kind": "shards", "num_classes_per_partition": 2}),
+        ("quantity", {"kind": "quantity", "sizes": "linear"}),
+    ],
+)
+def test_a_name_is_a_table_with_the_defaults(given_partition: str, table: dict[str, Any]) -> None:
+    named = Federated.split(pair(60, classes=4), clients=6, partition=given_partition)
+    told = Federated.split(pair(60, classes=4), clients=6, partition=table)
+    assert named.fingerprint() == told.fingerprint()
+
+
+def test_a_partition_with_options() -> None:
+    sizes = np.array([1, 2, 3])  # as anything may come from NumPy
+    data = Federated.split(pair(60), clients=3, partition={"kind": "quantity", "sizes": sizes})
+    assert_array_equal(data.sizes, [10, 20, 30])
+    spread = {"kind": "dirichlet", "alpha": np.float32(0.5), "min_partition_size": np.int64(1)}
+    assert Federated.split(pair(60), clients=3, partition=spread).sizes.sum() == 60
+
+
+@pytest.mark.parametrize(
+    ("given_partition", "field"),
+    [
+        ("dirichlet", "data.partition.alpha"),
+        ({"kind": "similarity"}, "data.partition.similarity"),
+        ({"kind": "dirichlet", "alpha": -1}, "data.partition.alpha"),
+        ({"kind": "idd"}, "data.partition.kind"),
+        ({"alpha": 0.3}, "data.partition.kind"),
+        (None, "data.partition"),
+        ("given:parts", "data.partition"),
+    ],
+)
+def test_a_partition_that_makes_no_sense(given_partition: Any, field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Federated.split(pair(60), clients=3, partition=given_partition)
+    assert fault_of(caught).field == field
+
+
+def test_numbers_as_labels_take_partitions_without_classes() -> None:
+    numbers = (np.zeros((20, 2)), np.linspace(0, 1, 20))
+    for name in ("iid", "quantity"):
+        assert Federated.split(numbers, clients=4, partition=name).clients == 4
+    with pytest.raises(InputError, match=r"data\.partition needs labels that are classes.*use iid"):
+        Federated.split(numbers, clients=4, partition="one-class")
+
+
 def test_fewer_clients_than_classes() -> None:
     with pytest.raises(InputError, match="at least the number of classes, 4"):
         Federated.split(pair(20, classes=4), clients=3, partition="one-class")
@@ -363,7 +357,12 @@ def test_unknown_names_are_listed_together() -> None:
 
 
 def test_the_names_that_a_spec_takes_are_those_there_are() -> None:
-    assert set(sections.PARTITIONS) == set(PARTITIONS)
+    assert set(partition.PARTITIONS) == set(PARTITIONS)
+    for name, options in partition.PARTITIONS.items():
+        taken = inspect.signature(PARTITIONS[name]).parameters
+        assert [option for option in taken if taken[option].kind is inspect.Parameter.KEYWORD_ONLY] == [
+            *options
+        ]
     assert set(sections.NETWORKS) == set(NETWORKS)
     for name in sections.DATASETS:  # each has a loader: none falls through to another's error
         spec = DataSpec(name=name, path="/nowhere/at/all")

@@ -32,6 +32,7 @@ from flexfl.results.columns import (
 )
 from flexfl.results.directory import RunDirectory
 from flexfl.results.export import export_run
+from flexfl.results.partition import Partition
 from flexfl.results.run import mean_budget
 from flexfl.results.store import MetricStore
 from flexfl.spec import load_spec, to_toml
@@ -495,11 +496,22 @@ def test_leftovers_of_a_start_cut_short_are_cleared(tmp_path: Path, resume: bool
     store.close()
     for name in (".lock", "metrics.sqlite-wal", "metrics.sqlite-shm", "spec.toml.partial"):
         (tmp_path / name).write_bytes(b"")
+    for name in ("partition.json", "partition.json.partial"):
+        (tmp_path / name).write_text("of another run", encoding="utf-8")
     with open_run(tmp_path, resume=resume) as directory:
         assert directory.last_state() is None
         assert directory.store.meta("data") == "d1"
         assert len(directory.store.iterations()["iteration"]) == 0
     assert set(contents(tmp_path)) == {".lock", "metrics.sqlite", "spec.toml"}
+
+
+@pytest.mark.parametrize("name", ["partition.json", "metrics.sqlite"])
+def test_a_file_that_no_start_of_ours_left_is_kept(tmp_path: Path, name: str) -> None:
+    """A start makes its lock first: without one, a file of that name is somebody's own."""
+    (tmp_path / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(RunDirectoryError, match="not empty and holds no run"):
+        open_run(tmp_path)
+    assert contents(tmp_path) == {name: b"mine"}
 
 
 def test_metrics_are_rewound_to_the_checkpoint(tmp_path: Path) -> None:
@@ -585,6 +597,87 @@ def test_a_damaged_run_directory_is_refused(tmp_path: Path, damage: str) -> None
         with pytest.raises(RunDirectoryError):
             open_run(tmp_path, resume=True)
     assert contents(tmp_path) == before
+
+
+# Partitions --------------------------------------------------------------------------------
+
+PARTITION = Partition.of(
+    [np.array([0, 3]), np.array([1]), np.array([2, 4, 5])], np.array([1, 0, 2, 1, 2, 0]), classes=4
+)
+
+
+def assert_equal_partitions(found: Partition | None, expected: Partition) -> None:
+    assert found is not None
+    assert found.classes == expected.classes
+    assert_array_equal(found.sizes, expected.sizes)
+    assert_array_equal(found.held, expected.held)
+
+
+def with_partition(path: Path, partition: Partition | None, *, resume: bool = False) -> RunDirectory:
+    return RunDirectory(path, spec_toml(), IDENTITY, resume=resume, partition=partition)
+
+
+def test_a_partition_by_hand() -> None:
+    assert_array_equal(PARTITION.sizes, [2, 1, 3])
+    assert PARTITION.classes == 4
+    assert PARTITION.held.tolist() == [[0, 1, 2], [1, 0, 1], [2, 0, 1], [2, 2, 2]]
+    assert json.loads(PARTITION.to_json()) == {
+        "classes": 4,
+        "clients": [{"1": 2}, {"0": 1}, {"0": 1, "2": 2}],
+    }
+
+
+@given(st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=8), min_size=1, max_size=9), st.booleans())
+def test_a_partition_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, held: list[list[int]], classes: bool
+) -> None:
+    labels = np.concatenate(held)
+    parts = np.split(np.arange(len(labels)), np.cumsum([len(of_client) for of_client in held])[:-1])
+    partition = Partition.of(parts, labels if classes else labels / 2, 7 if classes else None)
+    path = tmp_path_factory.getbasetemp() / "partition.json"
+    path.write_text(partition.to_json(), encoding="utf-8")
+    assert_equal_partitions(Partition.read(path), partition)
+    assert_array_equal(partition.sizes, [len(of_client) for of_client in held])
+    counts = np.zeros((len(held), 7), dtype=int)
+    counts[partition.held[:, 0], partition.held[:, 1]] = partition.held[:, 2]
+    if classes:
+        assert_array_equal(counts, [np.bincount(of_client, minlength=7) for of_client in held])
+
+
+def test_a_partition_of_many_clients_and_classes_stays_small() -> None:
+    """Ten thousand clients; classes as many as a language has words."""
+    labels = np.random.default_rng(0).integers(0, 50_000, 60_000)
+    partition = Partition.of(np.array_split(np.arange(60_000), 10_000), labels, 50_000)
+    assert len(partition.to_json()) < 1_000_000
+
+
+def test_a_run_keeps_its_partition(tmp_path: Path) -> None:
+    with with_partition(tmp_path, PARTITION):
+        assert_equal_partitions(Run(tmp_path).partition, PARTITION)  # from the start on
+    before = contents(tmp_path)["partition.json"]
+    with with_partition(tmp_path, PARTITION, resume=True):
+        pass
+    assert contents(tmp_path)["partition.json"] == before
+    assert not (tmp_path / "partition.json.partial").exists()
+
+
+def test_a_run_of_an_earlier_version_gets_its_partition_when_it_goes_on(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert Run(tmp_path).partition is None
+    with pytest.raises(RunDirectoryError, match="its data is"):
+        RunDirectory(tmp_path, spec_toml(), {"data": "other"}, resume=True, partition=PARTITION)
+    assert not (tmp_path / "partition.json").exists()
+    with with_partition(tmp_path, PARTITION, resume=True):
+        pass
+    assert_equal_partitions(Run(tmp_path).partition, PARTITION)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"classes":2,"clients":[5]}', "\xff"])
+def test_a_damaged_partition_is_told(tmp_path: Path, content: str) -> None:
+    run = write_run(tmp_path)
+    (tmp_path / "partition.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(RunDirectoryError, match=r"partition\.json cannot be read .*delete it"):
+        _ = run.partition
 
 
 # What a run tells --------------------------------------------------------------------------

@@ -145,6 +145,39 @@ def test_the_last_override_wins_and_tables_replace_numbers() -> None:
     assert spec.budget.uplink == {"shared": [shared], "others": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("overrides", "kept"),
+    [
+        (["data.partition=iid"], "iid"),
+        (["data.partition=shards"], "shards"),  # a name stays a name: stored runs are compared with it
+        (["data.partition=given:parts"], "given:parts"),
+        (["data.partition.kind=shards"], {"kind": "shards", "num_classes_per_partition": 2}),
+        (
+            ["data.partition={kind = 'dirichlet', alpha = 1}"],
+            {"kind": "dirichlet", "alpha": 1.0, "self_balancing": False},
+        ),
+        (
+            [
+                "data.partition.kind=dirichlet",
+                "data.partition.alpha=0.3",
+                "data.partition.min_partition_size=2",
+            ],
+            {"kind": "dirichlet", "alpha": 0.3, "min_partition_size": 2, "self_balancing": False},
+        ),
+        (
+            ["data.clients=2", "data.partition={kind = 'quantity', sizes = [1, 3]}"],
+            {"kind": "quantity", "sizes": [1.0, 3.0]},
+        ),
+    ],
+)
+def test_a_partition_is_kept_as_it_was_given(overrides: list[str], kept: Any) -> None:
+    spec = load_spec("quickstart", overrides)
+    assert spec.data.partition == kept
+    stored = tomllib.loads(to_toml(spec))
+    assert stored["data"]["partition"] == kept
+    assert parse(stored) == spec
+
+
 # TOML and back -----------------------------------------------------------------------------
 
 number = st.floats(1e-6, 1e6)

@@ -428,6 +428,73 @@ def test_bounds_of_different_length_are_told_in_our_words() -> None:
     assert not any("broadcast" in fault.rule for fault in found)
 
 
+# Partitions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("partition", "field", "rule", "value", "remedy"),
+    [
+        ("one-clas", "", "must be one of one-class, iid, dirichlet", "one-clas", "did you mean one-class?"),
+        (5, "", "must be one of one-class, iid, dirichlet", 5, "dirichlet"),
+        (["iid"], "", "must be one of one-class, iid, dirichlet", ["iid"], "dirichlet"),
+        ("dirichlet", ".alpha", "is needed by dirichlet", None, 'kind = "dirichlet", alpha = 0.3'),
+        ("similarity", ".similarity", "is needed by similarity", None, "similarity = 0.1"),
+        ({}, ".kind", "is needed", None, "one of one-class"),
+        ({"alpha": 0.3}, ".kind", "is needed", None, "add kind"),
+        ({"kind": "dirichelt"}, ".kind", "must be one of", "dirichelt", "did you mean dirichlet?"),
+        ({"kind": ["iid"]}, ".kind", "must be one of", ["iid"], "did you mean iid?"),
+        ({"kind": "given:parts"}, ".kind", "must be one of", "given:parts", "known: "),
+        ({"kind": "iid", "alpha": 1}, ".alpha", "is not an option of iid", 1, "remove it"),
+        (
+            {"kind": "quantity", "size": "linear"},
+            ".size",
+            "is not an option",
+            "linear",
+            "did you mean sizes?",
+        ),
+        ({"kind": "quantity", "sizes": "lineal"}, ".sizes", "must be one of linear", "lineal", "linear?"),
+        ({"kind": "quantity", "sizes": 3}, ".sizes", "must be one of linear", 3, "one for each client"),
+        ({"kind": "quantity", "sizes": []}, ".sizes", "must be one of linear", [], "one for each client"),
+        ({"kind": "quantity", "sizes": [1, 0]}, ".sizes", "must be > 0", {1: 0}, "proportion"),
+        ({"kind": "quantity", "sizes": [1, NAN]}, ".sizes", "must be > 0", {1: NAN}, "proportion"),
+        ({"kind": "quantity", "sizes": [1, 2, 3]}, ".sizes", "must have one number for each", 3, "adjust"),
+        ({"kind": "similarity", "similarity": 1.5}, ".similarity", "must be in [0, 1]", 1.5, "iid"),
+        ({"kind": "similarity", "similarity": True}, ".similarity", "must be in [0, 1]", True, "iid"),
+    ],
+)
+def test_partitions(partition: Any, field: str, rule: str, value: Any, remedy: str) -> None:
+    fault = only_fault({"data": {"clients": 2, "partition": partition}})
+    assert fault.field == f"data.partition{field}"
+    assert fault.rule.startswith(rule)
+    assert repr(fault.value) == repr(value)
+    assert remedy in fault.remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wrong"),
+    [
+        ("dirichlet", "alpha", [0, -0.3, NAN, INF, 1e10, "small", True, [0.3]]),
+        ("dirichlet", "min_partition_size", [0, -1, 2.5, "ten", True, 2**60]),
+        ("dirichlet", "self_balancing", [1, "yes", 0.0]),
+        ("shards", "num_classes_per_partition", [0, 1.0, "two", False]),
+    ],
+)
+def test_options_of_partitions(kind: str, name: str, wrong: list[Any]) -> None:
+    for value in wrong:
+        table = {"kind": kind, "alpha": 0.3} if kind == "dirichlet" else {"kind": kind}
+        fault = only_fault({"data": {"partition": table | {name: value}}})
+        assert fault.field == f"data.partition.{name}"
+        assert repr(fault.value) == repr(value)
+
+
+def test_faults_of_a_partition_are_listed_with_the_others() -> None:
+    table = {"kind": "dirichlet", "aplha": 0.3, "min_partition_size": 0}
+    found = {fault.field: fault for fault in faults_of({"data": {"clients": 0, "partition": table}})}
+    fields = ("alpha", "aplha", "min_partition_size")
+    assert set(found) == {"data.clients", *(f"data.partition.{name}" for name in fields)}
+    assert found["data.partition.aplha"].remedy == "did you mean alpha?"
+
+
 # Files and overrides -----------------------------------------------------------------------
 
 

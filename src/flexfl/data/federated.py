@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.data.partition import PARTITIONS
 from flexfl.errors import Fault, InputError
-from flexfl.spec.names import nearest
+from flexfl.spec.partition import kind_and_options
 from flexfl.streams import Streams
 
 Pair = tuple[Any, Any]
@@ -40,14 +40,15 @@ class Federated:
         test: Pair | None = None,
         *,
         clients: int,
-        partition: str = "iid",
+        partition: str | Mapping[str, Any] = "iid",
         seed: int = 1,
         content: str | None = None,
     ) -> Federated:
-        """Spread `train` over clients by a partitioner; `test` stays whole."""
-        if partition not in PARTITIONS:
-            rule = f"must be one of {', '.join(PARTITIONS)}"
-            raise InputError([Fault("data.partition", rule, partition, nearest(partition, PARTITIONS))])
+        """Spread `train` over clients by a partitioner; `test` stays whole.
+
+        partition  as in a spec: a name, or {"kind": "dirichlet", "alpha": 0.3}
+        """
+        kind, options = kind_and_options(partition)
         train_x, train_y = _tensors(train, "train")
         if clients < 1:
             raise InputError([Fault("data.clients", "must be at least one", clients, "give the number N")])
@@ -55,7 +56,8 @@ class Federated:
             rule = f"must be at most the number of training samples, {len(train_x)}"
             raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
         generator = Streams(seed).generator("partition")
-        parts = PARTITIONS[partition](np.asarray(train_y.reshape(len(train_y), -1)[:, 0]), clients, generator)
+        labels = np.asarray(train_y.reshape(len(train_y), -1)[:, 0])
+        parts = PARTITIONS[kind](labels, clients, generator, **options)
         return cls._checked(train_x, train_y, test, tuple(parts), content)
 
     @classmethod

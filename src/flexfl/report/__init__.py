@@ -10,6 +10,8 @@ from flexfl.report.catalogue import sections_of
 from flexfl.report.figures import write_figures
 from flexfl.report.groups import group_runs
 from flexfl.report.page import write_page
+from flexfl.report.partition_figure import write_partitions
+from flexfl.report.partitions import maps_of
 from flexfl.results import Run
 
 __all__ = ["write_report"]
@@ -26,8 +28,9 @@ def write_report(directories: Sequence[Path], out: Path) -> Path:
     groups = group_runs(runs)
     sections = sections_of(groups)
     out.mkdir(parents=True, exist_ok=True)
-    figures = write_figures(sections, out)
-    return write_page(groups, sections, figures, out / "report.html")
+    maps = maps_of(groups)
+    figures = write_figures(sections, out) + write_partitions(maps, out)
+    return write_page(groups, sections, figures, out / "report.html", maps)
 
 
 def _distinct(directories: Sequence[Path]) -> list[Path]:

@@ -23,7 +23,7 @@ from flexfl.report.catalogue import Panel, Section, overview_panels
 from flexfl.report.curves import Curve
 from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
 
-_INK, _MUTED, _GRID = "#222222", "#666666", "#e4e4e4"
+INK, MUTED, GRID = "#222222", "#666666", "#e4e4e4"
 _DPI = 150
 _PANEL = (4.7, 3.3)  # inches
 
@@ -34,33 +34,39 @@ def write_figures(sections: Sequence[Section], out: Path) -> tuple[str, ...]:
     for section in sections:
         columns = 2 if len(section.panels) % 2 == 0 else 3
         rows = -(-len(section.panels) // columns)
-        figure = _figure(columns * _PANEL[0], rows * _PANEL[1])
+        figure = blank(columns * _PANEL[0], rows * _PANEL[1])
         grid = figure.add_gridspec(rows, columns)
         cells = [grid[index // columns, index % columns] for index in range(len(section.panels))]
-        names.append(_save(figure, section.panels, cells, out / f"{section.key}.png"))
+        names.append(_draw_all(figure, section.panels, cells, out / f"{section.key}.png"))
     names.append(write_overview(overview_panels(sections), out / "overview.png"))
     return tuple(names)
 
 
 def write_overview(panels: Sequence[Panel], path: Path) -> str:
     """The essence in one picture, two panels above three; PNG or SVG by the path's ending."""
-    figure = _figure(12.0, 6.6)
+    figure = blank(12.0, 6.6)
     grid = figure.add_gridspec(2, 6)
     cells = [grid[0, :3], grid[0, 3:], grid[1, :2], grid[1, 2:4], grid[1, 4:]]
-    return _save(figure, panels, cells, path)
+    return _draw_all(figure, panels, cells, path)
 
 
-def _figure(width: float, height: float) -> Figure:
+def blank(width: float, height: float) -> Figure:
+    """An empty figure; both in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03)
     figure = Figure(figsize=(width, height), dpi=_DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
 
 
-def _save(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSpec], path: Path) -> str:
+def _draw_all(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSpec], path: Path) -> str:
     for panel, cell in zip(panels, cells, strict=True):
         _draw(figure.add_subplot(cell), panel)
     _legend(figure, panels)
+    return save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> str:
+    """Write the file; returns its name."""
     with warnings.catch_warnings():
         # A label in a script that the font lacks is drawn as boxes; the page has it right.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -71,18 +77,18 @@ def _save(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSpec],
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=_INK)
-    axes.set_ylabel(panel.y_label, fontsize=9, color=_MUTED)
+    axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=INK)
+    axes.set_ylabel(panel.y_label, fontsize=9, color=MUTED)
     if not panel.curves:
         _say(axes, panel)
         return
     # Notes stand below the axis, where they cover no data.
     notes = [textwrap.fill(note, 46) for note in panel.notes]
-    axes.set_xlabel("\n".join(["iteration", *notes]), fontsize=9, color=_MUTED, parse_math=False)
-    axes.tick_params(labelsize=8.5, color=_GRID, labelcolor=_MUTED)
+    axes.set_xlabel("\n".join(["iteration", *notes]), fontsize=9, color=MUTED, parse_math=False)
+    axes.tick_params(labelsize=8.5, color=GRID, labelcolor=MUTED)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#bbbbbb")
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     for curve in panel.curves:
@@ -95,12 +101,12 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 def _say(axes: Axes, panel: Panel) -> None:
     """Why there is nothing to see, rather than an empty plot."""
-    axes.set_xlabel("iteration", fontsize=9, color=_MUTED)
+    axes.set_xlabel("iteration", fontsize=9, color=MUTED)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     axes.patch.set_facecolor("#f6f6f6")
     text = textwrap.fill("; ".join(panel.notes), 34)
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9, color=_MUTED)
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9, color=MUTED)
 
 
 def _plot(axes: Axes, curve: Curve) -> None:
@@ -149,7 +155,7 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
         ncols=columns,
         frameon=False,
         fontsize=9,
-        labelcolor=_INK,
+        labelcolor=INK,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)  # a "$" in a setting is a dollar

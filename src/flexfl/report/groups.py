@@ -61,10 +61,10 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
         identity = repr(sorted(setting.items()))
         members.setdefault(identity, []).append(run)
         settings[identity] = setting
-    labels = _labels(list(settings.values()))
+    told = _named_alike(list(settings.values()))
     return tuple(
-        Group(label, tuple(sorted(members[identity], key=lambda run: run.seed)), settings[identity])
-        for label, identity in zip(labels, members, strict=True)
+        Group(label, tuple(sorted(members[identity], key=lambda run: run.seed)), each)
+        for label, each, identity in zip(_labels(told), told, members, strict=True)
     )
 
 
@@ -72,6 +72,15 @@ def group_of(label: str, runs: Sequence[Run]) -> Group:
     """Runs that are known to belong together, under a name of their own."""
     settings = {name: value for name, value in flatten(runs[0].spec).items() if name != SEED}
     return Group(label, tuple(sorted(runs, key=lambda run: run.seed)), settings)
+
+
+def _named_alike(settings: Sequence[Settings]) -> list[Settings]:
+    """What is a plain name in one spec and a table with a kind in another goes by `kind` in both."""
+    tables = {name.removesuffix(".kind") for each in settings for name in each if name.endswith(".kind")}
+    return [
+        {f"{name}.kind" if name in tables else name: value for name, value in each.items()}
+        for each in settings
+    ]
 
 
 def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -13,6 +13,8 @@ from flexfl import __version__
 from flexfl.report.catalogue import KNOB_TITLES, Panel, Section
 from flexfl.report.charts import chart, group_key
 from flexfl.report.groups import Group, differing, shown
+from flexfl.report.partition_chart import partition_chart
+from flexfl.report.partitions import SECTION_TEXT, SECTION_TITLE, Map
 from flexfl.report.style import line_of
 from flexfl.report.summary import Estimate, Row, Spent, notes_of, row_of
 from flexfl.results import Run
@@ -27,7 +29,11 @@ _NOTHING = "–"
 
 
 def write_page(
-    groups: Sequence[Group], sections: Sequence[Section], figures: Sequence[str], path: Path
+    groups: Sequence[Group],
+    sections: Sequence[Section],
+    figures: Sequence[str],
+    path: Path,
+    maps: Sequence[Map] = (),
 ) -> Path:
     """Write the page; `figures` are the PNG files beside it."""
     body = [
@@ -35,11 +41,13 @@ def write_page(
         legend(groups),
         _summary(groups),
         *(section_of(section) for section in sections),
+        _partitions(maps),
         runs_of(groups),
         settings_of(groups),
     ]
     title = f"FlexFL report: {', '.join(group.label for group in groups)}"
-    return write_document(title, body, charts_of(sections), path)
+    charts = charts_of(sections) | {drawn.key: partition_chart(drawn) for drawn in maps}
+    return write_document(title, body, charts, path)
 
 
 def charts_of(sections: Sequence[Section], chapter: str = "") -> dict[str, Any]:
@@ -126,11 +134,28 @@ def section_of(section: Section, chapter: str = "") -> str:
 
 def _panel(panel: Panel, chapter: str) -> str:
     chart_place = f'<div class="chart" id="chart-{chapter}{panel.key}"></div>' if panel.curves else ""
-    captions = [f"Band: {panel.band}."] if panel.band else []
-    captions += [f"{note[0].upper()}{note[1:]}." for note in panel.notes]
-    caption = f"<figcaption>{escape(' '.join(captions))}</figcaption>" if captions else ""
+    caption = _caption([f"band: {panel.band}", *panel.notes] if panel.band else panel.notes)
     kind = "" if panel.curves else ' class="empty"'
     return f"<figure{kind}><h3>{escape(panel.title)}</h3>{chart_place}{caption}</figure>"
+
+
+def _caption(notes: Sequence[str]) -> str:
+    sentences = " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)
+    return f"<figcaption>{escape(sentences)}</figcaption>" if notes else ""
+
+
+def _partitions(maps: Sequence[Map]) -> str:
+    if not maps:
+        return ""
+    figures = "".join(
+        f'<figure><h3>{escape(drawn.title)}</h3><div class="chart {"low" if drawn.rows is None else "map"}" '
+        f'id="chart-{drawn.key}"></div>{_caption(drawn.notes)}</figure>'
+        for drawn in maps
+    )
+    return (
+        f'<section id="partition"><h2>{escape(SECTION_TITLE)}</h2><p>{escape(SECTION_TEXT)}</p>'
+        f'<div class="panels of-maps">{figures}</div></section>'
+    )
 
 
 def _summary(groups: Sequence[Group]) -> str:

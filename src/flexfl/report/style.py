@@ -10,6 +10,12 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 BUDGET_COLOUR = "#7a7a7a"
 
+# One hue from light to dark, so that it can be read without seeing colours; on a grey of its own,
+# so that it reads the same on a light and on a dark page.
+MAP_COLOURS = ("#c6deed", "#5aa9d2", "#0072B2", "#06304b")
+NO_SAMPLES = "#f1f1f1"
+BAR_COLOUR = "#5f8fad"
+
 
 class Dash(NamedTuple):
     """One pattern, as matplotlib, plotly and CSS borders name it."""

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from flexfl.errors import RunDirectoryError
 from flexfl.results.checkpoint import Arrays, read_checkpoint, write_checkpoint
-from flexfl.results.run import METRICS_FILE, SPEC_FILE, SUMMARY_FILE, Run, read_spec, summarise
+from flexfl.results.partition import Partition
+from flexfl.results.run import (
+    METRICS_FILE,
+    PARTITION_FILE,
+    SPEC_FILE,
+    SUMMARY_FILE,
+    Run,
+    read_spec,
+    summarise,
+)
 from flexfl.results.store import MetricStore
 
 _MAY_CHANGE = {"train.iterations", "engine.checkpoint_every"}
@@ -27,16 +36,25 @@ class RunDirectory:
     """Open for one run by one process; use as a context manager.
 
     identity names what the spec cannot tell: digests of the data and of the model's shapes.
+    partition is kept for reports; a run that was started without gets it when it is resumed.
     """
 
-    def __init__(self, path: Path, spec_toml: str, identity: Mapping[str, str], *, resume: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        spec_toml: str,
+        identity: Mapping[str, str],
+        *,
+        resume: bool,
+        partition: Partition | None = None,
+    ) -> None:
         self.path = path
         exists = (path / SPEC_FILE).exists()
         if exists and not resume:
             raise RunDirectoryError(
                 f"{path} already holds a run; add --resume to go on with it, or choose another --out"
             )
-        if not exists and path.exists() and not all(_is_leftover(entry) for entry in _entries(path)):
+        if not exists and path.exists() and not _is_cut_short(_entries(path)):
             raise RunDirectoryError(f"{path} is not empty and holds no run; choose another --out")
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -59,6 +77,8 @@ class RunDirectory:
         except BaseException:
             os.close(self._lock)
             raise
+        if partition is not None and not (path / PARTITION_FILE).exists():
+            _write_text(path / PARTITION_FILE, partition.to_json())
         _write_text(path / SPEC_FILE, spec_toml)
 
     def __enter__(self) -> RunDirectory:
@@ -132,13 +152,15 @@ def _entries(path: Path) -> list[Path]:
         raise RunDirectoryError(f"{path} must be a folder, got a file; choose another --out") from error
 
 
-_LEFTOVERS = {".lock", f"{SPEC_FILE}.partial"} | {
+_LEFTOVERS = {".lock", f"{SPEC_FILE}.partial", PARTITION_FILE, f"{PARTITION_FILE}.partial"} | {
     METRICS_FILE + end for end in ("", "-wal", "-shm", "-journal")
 }
 
 
-def _is_leftover(entry: Path) -> bool:
-    return entry.is_file() and entry.name in _LEFTOVERS
+def _is_cut_short(entries: list[Path]) -> bool:
+    """Nothing, or what a start leaves before the spec is there; it makes the lock first."""
+    ours = all(entry.is_file() and entry.name in _LEFTOVERS for entry in entries)
+    return not entries or (ours and any(entry.name == ".lock" for entry in entries))
 
 
 def _lock(path: Path) -> int:

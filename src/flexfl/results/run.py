@@ -15,10 +15,12 @@ from flexfl.arrays import FloatArray
 from flexfl.control.policy import KNOBS
 from flexfl.errors import RunDirectoryError
 from flexfl.results.columns import SPENT_COLUMN
+from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore
 
 _RECENT = 10
 SPEC_FILE, METRICS_FILE, SUMMARY_FILE = "spec.toml", "metrics.sqlite", "summary.json"
+PARTITION_FILE = "partition.json"
 
 
 class Run:
@@ -71,6 +73,12 @@ class Run:
 
     def _is_cut(self, spec: Mapping[str, Any]) -> bool:
         return self._until is not None and spec["train"]["iterations"] > self._until
+
+    @cached_property
+    def partition(self) -> Partition | None:
+        """Who holds what; None for runs of earlier versions, which did not keep it."""
+        path = self.directory / PARTITION_FILE
+        return Partition.read(path) if path.exists() else None
 
     @property
     def seed(self) -> int:

@@ -24,6 +24,7 @@ from flexfl.mapped import mapped_zeros
 from flexfl.models.build import build_model, check_model
 from flexfl.models.flat import FlatModel
 from flexfl.results.directory import RunDirectory
+from flexfl.results.partition import Partition
 from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.evaluate import Evaluator, default_loss
@@ -90,7 +91,8 @@ def simulate(
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
             # Nothing stays of a run without `out`, so nothing is said of files either.
             result = _train(resolved, problem, Path(folder) / "run", False, on_progress)
-            _ = result.run.spec, result.run.summary, result.run.clients  # read before the folder goes
+            # Read before the folder goes.
+            _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
 
 
@@ -193,8 +195,11 @@ def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: O
     """The loop: evaluate, step, record, checkpoint."""
     # Before the directory: what fails here leaves nothing behind.
     engine = Engine(problem, kernels=_kernels(spec), residuals=_residuals(spec, problem, out))
-    identity = {"data": problem.data.fingerprint(), "model": problem.model.fingerprint()}
-    with RunDirectory(out, to_toml(spec), identity, resume=resume) as directory, stop_signals() as stop:
+    data = problem.data
+    identity = {"data": data.fingerprint(), "model": problem.model.fingerprint()}
+    partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
+    opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition)
+    with opened as directory, stop_signals() as stop:
         evaluate = Evaluator(problem.model, problem.loss, problem.data)
         clients = spec.data.clients
         budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS}

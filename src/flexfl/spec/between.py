@@ -41,6 +41,8 @@ def faults_between(sections: Mapping[str, Any]) -> list[Fault]:
             faults += budget.faults(data.clients)
         if isinstance(data.weights, list):
             by_client["data.weights"] = data.weights
+        if isinstance(data.partition, dict) and isinstance(data.partition.get("sizes"), list):
+            by_client["data.partition.sizes"] = data.partition["sizes"]
         rule = f"must have one number for each of the {data.clients} clients"
         faults += [
             Fault(path, rule, len(values), "adjust the list or data.clients")

@@ -63,6 +63,21 @@ def check_by_knob(value: Any, rule: str, holds: Callable[[float], bool], remedy:
     return {knob: check_numbers(entry, f"{rule} ({knob})", holds, remedy) for knob, entry in value.items()}
 
 
+def check_whole(value: Any, least: int, remedy: str, *, most: int = 2**53) -> int:
+    """An int from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise fault(f"must be a whole number ≥ {least}", value, remedy)
+    if value > most:
+        raise fault(f"must be a whole number ≤ {most}", value, remedy)
+    return value
+
+
+def check_bool(value: Any, remedy: str) -> bool:
+    if not isinstance(value, bool):
+        raise fault("must be true or false", value, remedy)
+    return value
+
+
 def check_device(value: Any) -> str:
     """A device by torch's name; whether it is there is seen when torch is."""
     if not isinstance(value, str) or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", value):
@@ -101,12 +116,4 @@ Ratio = Annotated[
 
 def whole(least: int, remedy: str, *, most: int = 2**53) -> BeforeValidator:
     """An int from `least` to `most`."""
-
-    def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise fault(f"must be a whole number ≥ {least}", value, remedy)
-        if value > most:
-            raise fault(f"must be a whole number ≤ {most}", value, remedy)
-        return value
-
-    return BeforeValidator(check)
+    return BeforeValidator(lambda value: check_whole(value, least, remedy, most=most))

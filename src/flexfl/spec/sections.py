@@ -10,9 +10,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from flexfl.control.policy import KNOBS
 from flexfl.spec import checks
 from flexfl.spec.names import GIVEN, is_import_path, nearest
+from flexfl.spec.partition import check_partition
 
 DATASETS = ("fashion-mini", "fashion-mnist", "cifar10", "file")
-PARTITIONS = ("one-class", "iid")
 NETWORKS = ("mlp", "cnn")
 POLICIES = ("online", "randomised", "full", "periodic", "top-k", "fixed-prob")
 
@@ -45,11 +45,14 @@ def _weights(value: Any) -> Any:
 
 
 class DataSpec(Section):
-    """name: a dataset that ships or is installed, or "file" with a path to an .npz."""
+    """name: a dataset that ships or is installed, or "file" with a path to an .npz.
+
+    partition: a name, or a table with a kind and its options (`spec.partition`).
+    """
 
     name: Annotated[str, _one_of(DATASETS)] = "fashion-mini"
     path: str | None = None
-    partition: Annotated[str, _one_of(PARTITIONS)] = "one-class"
+    partition: Annotated[str | dict[str, Any], BeforeValidator(check_partition)] = "one-class"
     clients: Annotated[int, checks.whole(1, "give the number of clients N")] = 100
     weights: Annotated[Any, BeforeValidator(_weights)] = "equal"
     augment: Literal["none", "crop-flip"] = "none"

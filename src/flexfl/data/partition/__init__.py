@@ -1,17 +1,25 @@
-"""Who holds which samples; one file for each way."""
+"""Who holds which samples; one file for each way. Options and their defaults: `spec.partition`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from flexfl.arrays import IntArray
+from flexfl.data.partition.dirichlet import dirichlet
 from flexfl.data.partition.iid import iid
 from flexfl.data.partition.one_class import one_class
+from flexfl.data.partition.quantity import quantity
+from flexfl.data.partition.shards import shards
+from flexfl.data.partition.similarity import similarity
 
-Partitioner = Callable[[np.ndarray[Any, Any], int, np.random.Generator], list[IntArray]]
-"""Labels (S,), number of clients, a random stream → the sample indices of each client."""
+Partitioner = Callable[..., list[IntArray]]
+"""Labels (S,), number of clients, a random stream, options → the sample indices of each client."""
 
-PARTITIONS: dict[str, Partitioner] = {"one-class": one_class, "iid": iid}
+PARTITIONS: dict[str, Partitioner] = {
+    "one-class": one_class,
+    "iid": iid,
+    "dirichlet": dirichlet,
+    "shards": shards,
+    "similarity": similarity,
+    "quantity": quantity,
+}

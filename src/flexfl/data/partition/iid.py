@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from flexfl.arrays import IntArray
+from flexfl.data.partition.classes import Labels
 
 
-def iid(labels: np.ndarray[Any, Any], clients: int, generator: np.random.Generator) -> list[IntArray]:
+def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IntArray]:
     """A random permutation, dealt out evenly."""
     return list(np.array_split(generator.permutation(len(labels)), clients))

@@ -3,19 +3,20 @@
   const charts = JSON.parse(document.getElementById("charts").textContent);
   const places = Object.keys(charts).map((key) => document.getElementById("chart-" + key));
 
+  const axesOf = (layout) => Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name));
+
   // Colours come from the stylesheet, so that the charts follow the light or dark scheme.
-  const look = () => {
+  const look = (place) => {
     const style = getComputedStyle(document.documentElement);
     const [ink, muted, rule, paper] = ["--ink", "--muted", "--rule", "--raised"].map((name) =>
       style.getPropertyValue(name).trim());
-    const axis = (name) => ({
-      [name + ".gridcolor"]: rule, [name + ".linecolor"]: rule, [name + ".tickcolor"]: rule,
-      [name + ".zerolinecolor"]: rule,
-    });
-    return {
+    const colours = {
       "font.color": muted, "hoverlabel.bgcolor": paper, "hoverlabel.font.color": ink,
-      "modebar.color": muted, "modebar.activecolor": ink, ...axis("xaxis"), ...axis("yaxis"),
+      "modebar.color": muted, "modebar.activecolor": ink,
     };
+    axesOf(place.layout).forEach((name) => ["gridcolor", "linecolor", "tickcolor", "zerolinecolor"]
+      .forEach((part) => { colours[name + "." + part] = rule; }));
+    return colours;
   };
 
   const family = getComputedStyle(document.body).fontFamily;
@@ -35,15 +36,15 @@
   };
   places.forEach((place, index) => {
     const { data, layout } = Object.values(charts)[index];
-    const axes = {
-      xaxis: { ...layout.xaxis, showgrid: false, showline: true, ticks: "outside", zeroline: false },
-      yaxis: { ...layout.yaxis, automargin: true, title: { ...layout.yaxis.title, standoff: 14, font: { size: 11 } } },
-    };
+    const axes = Object.fromEntries(axesOf(layout).map((name) => [name, name.startsWith("x")
+      ? { ...layout[name], showgrid: false, showline: true, ticks: "outside", zeroline: false }
+      : { ...layout[name], automargin: true, title: { ...layout[name].title, standoff: 14, font: { size: 11 } } },
+    ]));
     Plotly.newPlot(place, data, { ...layout, ...common, ...axes }, config)
-      .then(() => Plotly.relayout(place, look()));
+      .then(() => Plotly.relayout(place, look(place)));
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    places.forEach((place) => Plotly.relayout(place, look()));
+    places.forEach((place) => Plotly.relayout(place, look(place)));
   });
 
   // One legend for all charts: what is switched off is off everywhere.

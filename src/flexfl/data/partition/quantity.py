@@ -1,0 +1,51 @@
+"""Labels iid, sizes not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flexfl.arrays import FloatArray, IntArray
+from flexfl.data.partition.classes import Labels
+from flexfl.errors import Fault, InputError
+
+_ROUNDING = 1e-9
+
+WEIGHTS: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "linear": lambda n: n,
+    "square": lambda n: n**2,
+    "exponential": lambda n: np.exp(n - n[-1]),  # in proportion the same as eⁿ, and never infinite
+}
+"""Of the clients' numbers 1, …, N."""
+
+
+def quantity(
+    labels: Labels, clients: int, generator: np.random.Generator, *, sizes: str | list[float]
+) -> list[IntArray]:
+    """A random permutation, cut in proportion to `sizes`; each client has at least one sample."""
+    if isinstance(sizes, str):
+        weights = WEIGHTS[sizes](np.arange(1.0, clients + 1))
+    elif len(sizes) == clients:
+        weights = np.asarray(sizes, dtype=float)
+    else:
+        rule = f"must have one number for each of the {clients} clients"
+        raise InputError([Fault("data.partition.sizes", rule, len(sizes), "adjust the list or data.clients")])
+    ends = np.cumsum(proportional(weights, len(labels)))
+    return np.split(generator.permutation(len(labels)), ends[:-1])
+
+
+def proportional(weights: FloatArray, total: int) -> IntArray:
+    """Whole sizes ≥ 1 that sum to `total` ≥ N: max(1, z·w), rounded by the largest remainder, (N,).
+
+    Those whose share would be below one get one; z is what the others' shares of the rest then are.
+    """
+    share = weights / weights.sum() * total
+    one = np.zeros(len(weights), dtype=bool)
+    while (below := (share < 1 - _ROUNDING) & ~one).any():
+        one |= below
+        share = np.where(one, 1.0, weights / weights[~one].sum() * (total - one.sum()))
+    whole = np.maximum(1, np.floor(share + _ROUNDING)).astype(np.int64)
+    left = total - int(whole.sum())
+    whole[np.argsort(whole - share, kind="stable")[:left]] += 1
+    return np.asarray(whole)

@@ -1,0 +1,29 @@
+"""Between sorted by label and iid, by one number."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flexfl.arrays import IntArray
+from flexfl.data.partition.classes import Labels, need_classes
+
+
+def similarity(
+    labels: Labels, clients: int, generator: np.random.Generator, *, similarity: float
+) -> list[IntArray]:
+    """A share s = `similarity` of each client's data is iid; the rest is sorted by label, dealt in order.
+
+    The "s % similarity" of the SCAFFOLD paper (Karimireddy et al., 2020). All clients have equally
+    many samples, within one, and ⌊s·S + ½⌋ of all S are iid.
+    """
+    need_classes(labels, "similarity")
+    ends = np.cumsum([len(part) for part in np.array_split(labels, clients)])
+    # Rounded ends instead of rounded sizes: small clients would all round the same way.
+    mixed = np.floor(similarity * ends + 0.5).astype(np.int64)
+    order = generator.permutation(len(labels))
+    common, rest = order[: mixed[-1]], order[mixed[-1] :]
+    rest = rest[np.argsort(labels[rest], kind="stable")]
+    return [
+        np.concatenate(pair)
+        for pair in zip(np.split(common, mixed[:-1]), np.split(rest, (ends - mixed)[:-1]), strict=True)
+    ]
