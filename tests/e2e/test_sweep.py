@@ -74,21 +74,28 @@ def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Pat
         assert seen == {**before[folder], "seconds": 0, "gradients": ""}
 
 
-PAPER = ["paper", "fig1", "--dataset", "mini", "--seeds", "2", "--iterations", "60", "--jobs", "2"]
+PAPER = ["paper", "fig1", "--dataset", "mini", "--seeds", "1", "--iterations", "60", "--jobs", "2"]
 
 
 def table(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
-        return [
-            {key: value for key, value in row.items() if "seconds" not in key} for row in csv.DictReader(file)
-        ]
+        rows = list(csv.DictReader(file))
+    return [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Figure 1, undisturbed."""
+    folder = tmp_path_factory.mktemp("paper")
+    done = flexfl(*PAPER, "--out", "runs", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "runs"
 
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
 def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(
-    way: signal.Signals, tmp_path: Path
+    way: signal.Signals, whole: Path, tmp_path: Path
 ) -> None:
-    assert flexfl(*PAPER, "--out", "whole", cwd=tmp_path).returncode == 0
     arguments = [*PAPER, "--out", "cut"]
     with subprocess.Popen(
         [FLEXFL, *arguments],
@@ -111,22 +118,19 @@ def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(
     assert done.returncode == 0, done.stderr
     assert "Proposed" in done.stdout
     for name in ("fig1.csv", "fig1-curves.csv"):
-        assert table(tmp_path / "cut/figures" / name) == table(tmp_path / "whole/figures" / name)
-    one, other = Run(tmp_path / "cut/kr-0.01/seed-2"), Run(tmp_path / "whole/kr-0.01/seed-2")
+        assert table(tmp_path / "cut/figures" / name) == table(whole / "figures" / name)
+    one, other = Run(tmp_path / "cut/kr-0.01/seed-1"), Run(whole / "kr-0.01/seed-1")
     for name, column in one.iterations.items():
         np.testing.assert_array_equal(column, other.iterations[name])
 
 
-def test_a_figure_of_fewer_iterations_is_a_view_of_the_same_runs(tmp_path: Path) -> None:
-    short = [*PAPER[:-4], "--iterations", "50", "--out", "runs"]
-    assert flexfl(*PAPER, "--out", "runs", cwd=tmp_path).returncode == 0
-    before = stamps(tmp_path)
-    done = flexfl(*short, "--results", "short", cwd=tmp_path)
+def test_a_figure_of_fewer_iterations_is_a_view_of_the_same_runs(whole: Path, tmp_path: Path) -> None:
+    before = stamps(whole)
+    shorter = [*PAPER, "--iterations", "50", "--out", str(whole), "--results", "short"]
+    done = flexfl(*shorter, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert stamps(tmp_path) == before
+    assert stamps(whole) == before
     (row, *_) = table(tmp_path / "short/fig1.csv")
     assert row["iterations"] == "50"
-    whole = [
-        point for point in table(tmp_path / "runs/figures/fig1-curves.csv") if int(point["iteration"]) <= 50
-    ]
-    assert table(tmp_path / "short/fig1-curves.csv") == whole
+    points = table(whole / "figures/fig1-curves.csv")
+    assert table(tmp_path / "short/fig1-curves.csv") == [p for p in points if int(p["iteration"]) <= 50]

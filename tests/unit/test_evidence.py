@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from runs import write_run
 
 from flexfl.report.evidence import Evidence, Method
 from flexfl.report.evidence_page import write_evidence
 from flexfl.results import Run
+from runs import write_run
 
 ACCURACIES = {1: [0.1, 0.4, 0.7, 0.6, 0.9], 2: [0.2, 0.5, 0.4, 0.8, 0.7]}
 

@@ -1,0 +1,65 @@
+"""Run directories made by hand, for what reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from flexfl.results import Run
+from flexfl.results.columns import PER_CLIENT, PER_ITERATION
+from flexfl.results.run import summarise
+from flexfl.results.store import MetricStore
+
+CLIENTS = 4
+BUDGETS = {"compute": 0.25, "uplink": 0.01, "downlink": 0.02}
+
+
+def write_run(
+    directory: Path,
+    *,
+    seed: int = 1,
+    iterations: int = 20,
+    evaluations: Mapping[int, Mapping[str, float | None]] | None = None,
+    budget: Mapping[str, float] = BUDGETS,
+    control: Mapping[str, Any] | None = None,
+    cost: float = 0.1,
+    queues: bool = True,
+    finished: bool = True,
+    train: Mapping[str, Any] | None = None,
+) -> Path:
+    """A run whose every per-client metric is `cost` times (0, 1, 2, 3) in every iteration."""
+    directory.mkdir(parents=True)
+    spec = {
+        "data": {"name": "fashion-mini", "clients": CLIENTS},
+        "train": {"iterations": 20, "seed": seed} | dict(train or {}),
+        "budget": dict(budget),
+        "control": {"policy": "online"} | dict(control or {}),
+    }
+    (directory / "spec.toml").write_text(tomli_w.dumps(spec), encoding="utf-8")
+    store = MetricStore(directory / "metrics.sqlite", create=True)
+    by_client = cost * np.arange(CLIENTS)
+    for iteration in range(iterations):
+        record: dict[str, Any] = dict.fromkeys(PER_ITERATION, cost) | dict.fromkeys(PER_CLIENT, by_client)
+        record |= {"iteration": iteration, "computed": np.ones(CLIENTS)}
+        if not queues:
+            record |= dict.fromkeys(["compute_queue", "uplink_queue"], np.full(CLIENTS, np.nan))
+            record["downlink_queue"] = np.nan
+        store.add_iteration(record)
+    if evaluations is None:
+        evaluations = {
+            0: {"train_loss": 2.0 + seed, "test_accuracy": 0.1, "seconds": 0.0},
+            iterations: {"train_loss": 1.0 + seed, "test_accuracy": 0.5 + seed / 10, "seconds": 7.0},
+        }
+    for iteration, values in evaluations.items():
+        store.add_evaluation(iteration, values)
+    store.commit()
+    store.close()
+    if finished:
+        summary = summarise(Run(directory), seconds=10.0 * seed)
+        (directory / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    return directory
