@@ -237,7 +237,7 @@ def test_no_header_brings_out_anything_but_our_error(
         read_members(path, FILES)
 
 
-KEYS = "size path mtime hdrcharset".split() + [
+KEYS = ["size", "path", "mtime", "hdrcharset"] + [
     f"GNU.sparse.{key}" for key in ("major", "minor", "size", "map", "realsize", "numblocks", "offset")
 ]
 VALUES = ["1", "0", "-1", "0.1", "x", "1,2,3", "99999999999999999999", "BINARY", ""]
