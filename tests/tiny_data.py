@@ -11,6 +11,7 @@ import struct
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from PIL import Image
 from flexfl.data import cifar, idx
 from flexfl.data.catalogue import CIFAR_10, FASHION_MNIST, Dataset
 from flexfl.data.sources import Source
+from flexfl.data.sources.web import OfficialArchive, Remote
+from loopback import Loopback
 
 Arrays = dict[str, np.ndarray]
 
@@ -153,3 +156,24 @@ def deb(files: Mapping[str, bytes], packing: str = "xz") -> bytes:
     data = tar(files, "./usr/share/datasets/fashion-mnist/", packing)
     suffix = f".{packing}" if packing else ""
     return ar({"debian-binary": b"2.0\n", "control.tar.gz": control, f"data.tar{suffix}": data})
+
+
+# Where they are offered ------------------------------------------------------------------------
+
+
+def offered(web: Loopback, name: str, content: bytes, checksum: str = "") -> OfficialArchive:
+    web.files[name] = content
+    return OfficialArchive([Remote(f"{web.url}/{name}", checksum)])
+
+
+def good(web: Loopback) -> OfficialArchive:
+    """All of the small Fashion-MNIST."""
+    return offered(web, "good.tar.gz", tar(idx_files()))
+
+
+DONE = [".fashion-mnist.lock", "fashion-mnist"]
+"""What a store holds when all went well."""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
