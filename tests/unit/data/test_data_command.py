@@ -16,7 +16,19 @@ from flexfl.cli.main import main
 from flexfl.data import store
 from flexfl.data.catalogue import CATALOGUE
 from loopback import Loopback
-from tiny_data import batches, cifar10, deb, fashion, good, idx_files, pictures, random_arrays, tar
+from tiny_data import (
+    DONE,
+    batches,
+    cifar10,
+    deb,
+    fashion,
+    good,
+    idx_files,
+    names,
+    pictures,
+    random_arrays,
+    tar,
+)
 
 Flexfl = Callable[..., tuple[int, str, str]]
 FILES = ("train_x.npy", "train_y.npy", "test_x.npy", "test_y.npy")
@@ -100,6 +112,16 @@ def test_an_archive_by_hand(
     assert out.endswith(f", from {file}, by hand\n")
     assert flexfl("verify", name) == (0, f"{name}: as it was fetched\n", "")
     assert web.requests == []
+
+
+def test_by_hand_after_a_cut_download(flexfl: Flexfl, web: Loopback, tmp_path: Path, folder: Path) -> None:
+    """Nothing of the download stays when it is needed no more."""
+    web.cuts = [100, 0]
+    assert "ended after 100 of" in flexfl("fetch", "fashion-mnist")[2]
+    assert [path.name for path in folder.rglob("*.partial")] == ["good.tar.gz.partial"]
+    (tmp_path / "mine.deb").write_bytes(deb(idx_files()))
+    assert flexfl("fetch", "fashion-mnist", "--from", str(tmp_path / "mine.deb"))[0] == 0
+    assert names(folder) == DONE
 
 
 def test_a_folder_by_hand(flexfl: Flexfl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
