@@ -25,7 +25,6 @@ MINI_SAMPLES = (6000, 1000)
 @app.command("list")
 def list_() -> None:
     """Show the datasets, and which of them are here."""
-    from rich.console import Console
     from rich.table import Table
 
     from flexfl.data import store
@@ -40,7 +39,7 @@ def list_() -> None:
         stored = store.find(entry)
         here = "no" if stored is None else f"{stored.bytes / 1e6:.0f} MB, from {stored.source}"
         table.add_row(entry.name, entry.title, _samples(entry), entry.licence, here)
-    console = Console(highlight=False)
+    console = _console()
     console.print(table)
     console.print(f"in {store.data_folder()}", soft_wrap=True)
 
@@ -55,13 +54,11 @@ def fetch(
     again: Annotated[bool, typer.Option("--again", help="Fetch it even if it is here.")] = False,
 ) -> None:
     """Bring a dataset here, from the first source that answers."""
-    from rich.console import Console
-
     from flexfl.data import store
     from flexfl.data.fetch import dataset
 
     entry = dataset(name)
-    console = Console(highlight=False)
+    console = _console()
     if given is None and not again and (found := store.find(entry)) is not None:
         console.print(f"{_told(found)} already", soft_wrap=True)
         return
@@ -81,12 +78,11 @@ def verify(
 
     broken = False
     for entry in [dataset(name) for name in names or CATALOGUE]:
-        stored, folder = store.find(entry), store.data_folder() / entry.name
-        if stored is None and not folder.exists():
+        faults = store.faults(entry)
+        if faults is None:
             typer.echo(f"{entry.name}: not here; fetch it with: flexfl data fetch {entry.name}")
             broken |= bool(names)
             continue
-        faults = [f"{folder} is incomplete"] if stored is None else stored.faults()
         typer.echo(f"{entry.name}: {'; '.join(faults) or 'as it was fetched'}")
         if faults:
             typer.echo(f"  repair it with: flexfl data fetch {entry.name} --again")
@@ -101,7 +97,12 @@ def bring(console: Console, entry: Dataset, *, given: Path | None = None, again:
 
     from flexfl.data.fetch import fetch as fetch_
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         tasks: dict[str, int] = {}
 
@@ -125,6 +126,13 @@ def bring_for(console: Console, specs: Iterable[Spec]) -> None:
     for entry in (CATALOGUE[name] for name in names if name in CATALOGUE):
         if store.find(entry) is None:
             console.print(_told(bring(console, entry)), soft_wrap=True)
+
+
+def _console() -> Console:
+    """File names are shown as they are, whatever brackets and colons they hold."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _told(stored: Stored) -> str:

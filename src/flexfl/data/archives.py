@@ -5,13 +5,14 @@ So no archive can write outside of anything, whatever names and links it holds.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import lzma
 import tarfile
-import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from flexfl.errors import FlexFLError
 
@@ -20,7 +21,9 @@ Members = dict[str, bytes]
 
 _MOST_BYTES = 2 * 2**30
 """No dataset here is larger; an archive that is was made to fill the memory."""
+_MOST_MEMBERS = 10_000
 _AR_START, _AR_HEADER = b"!<arch>\n", 60
+_PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open, b"BZh": bz2.open}
 
 
 def read_members(path: Path, wanted: Collection[str]) -> Members:
@@ -29,27 +32,55 @@ def read_members(path: Path, wanted: Collection[str]) -> Members:
         if path.is_dir():
             return {name: (path / name).read_bytes() for name in wanted if (path / name).is_file()}
         with path.open("rb") as file:
-            start = file.read(len(_AR_START))
-            file.seek(0)
-            return _from_tar(_data_of_package(file) if start == _AR_START else file, path, wanted)
-    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+            return _from_tar(_data_of_package(file) if _starts(file, _AR_START) else file, wanted)
+    except Exception as error:  # a broken archive may raise almost anything
         reason = getattr(error, "strerror", None) or str(error) or "it ends too early"
         raise FlexFLError(f"{path} cannot be read as a folder or an archive ({reason})") from error
 
 
-def _from_tar(file: IO[bytes], path: Path, wanted: Collection[str]) -> Members:
+def _starts(file: IO[bytes], magic: bytes) -> bool:
+    start = file.read(len(magic))
+    file.seek(0)
+    return start == magic
+
+
+class _Bounded:
+    """What tarfile may read: a name of many gigabytes is refused before memory is asked for it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.tell = file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        _allow(size)
+        _allow(self.tell() + size)
+        return self._file.read(size)
+
+    def seek(self, offset: int) -> int:
+        _allow(offset)
+        return self._file.seek(offset)
+
+
+def _allow(place: int) -> None:
+    if not 0 <= place <= _MOST_BYTES:
+        raise tarfile.ReadError(f"it claims to hold more than {_MOST_BYTES / 2**30:.0f} GiB")
+
+
+def _from_tar(file: IO[bytes], wanted: Collection[str]) -> Members:
     found: Members = {}
-    with tarfile.open(fileobj=file, mode="r:*") as archive:
-        for member in archive:
-            if member.offset_data + member.size > _MOST_BYTES:
-                raise FlexFLError(
-                    f"{path} holds more than {_MOST_BYTES / 2**30:.0f} GiB; it is not what was asked"
-                )
+    unpack = next((unpack for magic, unpack in _PACKED.items() if _starts(file, magic)), None)
+    stream: Any = _Bounded(unpack(file) if unpack else file)
+    with tarfile.open(fileobj=stream, mode="r:") as archive:
+        for count, member in enumerate(archive):
+            _allow(member.size)  # a negative one would lead tarfile in circles
+            _allow(member.offset_data + member.size)
+            if count >= _MOST_MEMBERS:
+                raise tarfile.ReadError(f"it holds more than {_MOST_MEMBERS} files")
             name = member.name.rpartition("/")[2]
-            if name not in wanted or not member.isfile():
+            if name not in wanted or not member.isfile() or member.issparse():
                 continue
             if name in found:
-                raise FlexFLError(f"{path} holds {name} more than once; it is not what was asked")
+                raise tarfile.ReadError(f"it holds {name} more than once")
             content = archive.extractfile(member)
             assert content is not None  # a regular file has content
             found[name] = content.read()
@@ -67,6 +98,8 @@ def _data_of_package(file: IO[bytes]) -> IO[bytes]:
         if not size.strip().isdigit() or int(size) > _MOST_BYTES:
             break
         content = file.read(int(size) + int(size) % 2)
+        if name == "data.tar.zst":
+            raise tarfile.ReadError("it is packed with zstd; unpack it with dpkg-deb -x and use its files")
         if name.startswith("data.tar"):
             return io.BytesIO(content)
     raise tarfile.ReadError("no data in the package")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import pickle
-from typing import Any, ClassVar
+import pickletools
+import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,24 +33,7 @@ def read_batches(files: Members) -> Arrays:
 
 def read_pictures(files: Members) -> Arrays:
     """From the npm package: rows of 1024 pixels, red, green and blue side by side in each."""
-    from PIL import Image, UnidentifiedImageError
-
-    pixels = {}
-    for name in BATCHES:
-        try:
-            with Image.open(io.BytesIO(files[f"{name}.png"]), formats=("PNG",)) as picture:
-                rows = np.asarray(picture.convert("RGB"))
-        except (
-            OSError,
-            ValueError,
-            SyntaxError,
-            UnidentifiedImageError,
-            Image.DecompressionBombError,
-        ) as error:
-            raise FlexFLError(f"{name}.png cannot be read as a picture ({error})") from error
-        if rows.shape[1] != _SIDE * _SIDE:
-            raise FlexFLError(f"{name}.png must be {_SIDE * _SIDE} pixels wide, got {rows.shape[1]}")
-        pixels[name] = rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
+    pixels = {name: _picture(f"{name}.png", files[f"{name}.png"]) for name in BATCHES}
     train, test = (_listed(name, files[name]) for name in PICTURES[-2:])
     sizes = np.cumsum([len(pixels[name]) for name in _TRAIN])[:-1]
     labels = dict(zip(_TRAIN, np.split(train, sizes), strict=True)) | {"test_batch": test}
@@ -65,10 +49,27 @@ def _joined(pixels: dict[str, NDArray[Any]], labels: dict[str, NDArray[Any]]) ->
     }
 
 
+def _picture(name: str, content: bytes) -> NDArray[np.uint8]:
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # Pillow warns of large pictures before it refuses larger ones
+            with Image.open(io.BytesIO(content), formats=("PNG",)) as picture:
+                if picture.width != _SIDE * _SIDE:
+                    raise FlexFLError(f"{name} must be {_SIDE * _SIDE} pixels wide, got {picture.width}")
+                rows = np.asarray(picture.convert("RGB"))
+    except FlexFLError:
+        raise
+    except Exception as error:  # a broken picture may raise almost anything
+        raise FlexFLError(f"{name} cannot be read as a picture ({error})") from error
+    return rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
+
+
 def _listed(name: str, content: bytes) -> NDArray[np.uint8]:
     try:
         return _labels(name, json.loads(content))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FlexFLError(f"{name} is not a list of labels ({error})") from error
 
 
@@ -79,59 +80,107 @@ def _labels(name: str, given: Any) -> NDArray[np.uint8]:
 
 
 def _pixels(name: str, given: Any) -> NDArray[np.uint8]:
-    if (
-        not isinstance(given, np.ndarray)
-        or given.dtype != np.uint8
-        or given.shape[1:] != (3 * _SIDE * _SIDE,)
-    ):
+    content = given.content if isinstance(given, _Array) else None
+    if content is None or content.shape[1:] != (3 * _SIDE * _SIDE,):
         raise FlexFLError(f"{name} must hold bytes, {3 * _SIDE * _SIDE} for each image")
-    return given.reshape(-1, 3, _SIDE, _SIDE)
+    return content.reshape(-1, 3, _SIDE, _SIDE)
 
 
 # Pickles ---------------------------------------------------------------------------------------
+# A pickle is a program: it names things, calls them and sets their attributes. All that it can
+# name here are the stand-ins below. They have no attributes to set, and NumPy sees nothing of it.
+
+_MOST_TUPLES = 1000
+"""A batch has some ten. Hashing millions of them within each other would overrun the stack."""
 
 
 def _unpickled(name: str, content: bytes) -> dict[str, Any]:
     try:
+        tuples = sum(code.name.startswith("TUPLE") for code, _, _ in pickletools.genops(content))
+        if tuples > _MOST_TUPLES:
+            raise pickle.UnpicklingError("it is too deeply nested")
         batch = _OnlyArrays(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # a broken pickle may raise almost anything
         raise FlexFLError(f"{name} cannot be read as a batch ({error})") from error
     if not isinstance(batch, dict):
         raise FlexFLError(f"{name} must hold a table, got {type(batch).__name__}")
-    return batch
+    return {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
 
 
-def _latin1(text: str, encoding: str = "latin1") -> bytes:
+class _Name:
+    """numpy.ndarray, which may be named but not called."""
+
+    __slots__ = ()
+
+
+class _ByteType:
+    """numpy.dtype, and what it gives: unsigned bytes, the only type there is here."""
+
+    __slots__ = ()
+
+    def __call__(self, code: str, align: int = 0, copy: int = 1) -> _ByteType:
+        if code != "u1":
+            raise pickle.UnpicklingError(f"arrays of {code} are not allowed in a dataset")
+        return self
+
+    def __setstate__(self, details: object) -> None:
+        """Byte order and the like; bytes have none."""
+
+
+class _Array:
+    """An array that the pickle fills."""
+
+    __slots__ = ("content",)
+
+    def __init__(self) -> None:
+        self.content: NDArray[np.uint8] | None = None
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], object, int, str | bytes]) -> None:
+        _, shape, kind, columns_first, raw = state
+        if kind is not _BYTES:
+            raise pickle.UnpicklingError("only arrays of bytes are allowed in a dataset")
+        raw = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 knew no bytes
+        array = np.frombuffer(raw, np.uint8).reshape(tuple(shape), order="F" if columns_first else "C")
+        self.content = np.ascontiguousarray(array)
+
+
+class _Reconstruct:
+    """How a pickle asks for an empty array."""
+
+    __slots__ = ()
+
+    def __call__(self, kind: object, shape: object, code: object) -> _Array:
+        if kind is not _ND_ARRAY:
+            raise pickle.UnpicklingError("only plain arrays are allowed in a dataset")
+        return _Array()
+
+
+class _Encode:
     """How old pickles spell bytes; no other codec is let in."""
-    if codecs.lookup(encoding).name != "iso8859-1":
-        raise pickle.UnpicklingError(f"the codec {encoding} is not allowed")
-    return text.encode("latin1")
+
+    __slots__ = ()
+
+    def __call__(self, text: str, encoding: str) -> bytes:
+        if encoding not in ("latin1", "latin-1", "iso-8859-1"):
+            raise pickle.UnpicklingError(f"the codec {encoding} is not allowed in a dataset")
+        return text.encode("latin1")
 
 
-_ARRAY = object()
-"""Stands for numpy.ndarray, which a pickle may name but not call."""
-
-
-def _reconstruct(kind: object, shape: tuple[int, ...], code: bytes) -> NDArray[np.uint8]:
-    """An empty array, to be filled by the pickle."""
-    if kind is not _ARRAY or tuple(shape) != (0,):
-        raise pickle.UnpicklingError("only plain arrays are allowed")
-    return np.empty(0, np.uint8)
+_ND_ARRAY, _BYTES, _RECONSTRUCT, _ENCODE = _Name(), _ByteType(), _Reconstruct(), _Encode()
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy", "ndarray"): _ND_ARRAY,
+    ("numpy", "dtype"): _BYTES,
+    ("_codecs", "encode"): _ENCODE,
+}
 
 
 class _OnlyArrays(pickle.Unpickler):
-    """Lets arrays of numbers in, and nothing that could be called."""
-
-    _allowed: ClassVar[dict[tuple[str, str], Any]] = {
-        ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-        ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-        ("numpy", "ndarray"): _ARRAY,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): _latin1,
-    }
+    """Lets arrays of bytes in, and nothing that could do anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
-            return self._allowed[module, name]
+            return _ALLOWED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a dataset") from None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flexfl.data.catalogue import ARRAYS, CATALOGUE, Dataset
 from flexfl.data.federated import Federated, Pair
-from flexfl.data.fetch import fetch, published
+from flexfl.data.fetch import NoSourceError, fetch, published
 from flexfl.data.images import FASHION, Images
 from flexfl.errors import Fault, FlexFLError, InputError
 from flexfl.spec.sections import DataSpec
@@ -61,7 +61,7 @@ def _load(spec: DataSpec) -> tuple[Pair, Pair, str | None]:
         raise InputError([Fault("data.path", f"is needed for the dataset {spec.name}", None, remedy)])
     try:
         stored = fetch(entry, local_only=True)
-    except FlexFLError as error:
+    except NoSourceError as error:
         remedy = f"fetch it with: flexfl data fetch {entry.name} (or name your own files in data.path)"
         raise FlexFLError(f"{entry.name} is not on this machine yet; {remedy}") from error
     return *_pairs(stored.arrays(), None), stored.content

@@ -156,6 +156,7 @@ def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
         raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, "give (x, y)")]) from error
     if not features.ndim or not labels.ndim or len(features) != len(labels) or not len(features):
         rule = "must have as many labels as samples, and at least one"
-        raise InputError([Fault(f"data ({what})", rule, (len(features), len(labels)), "check the arrays")])
+        sizes = tuple(len(array) if array.ndim else 0 for array in (features, labels))
+        raise InputError([Fault(f"data ({what})", rule, sizes, "check the arrays")])
     # Class labels of any width: the losses of torch want int64.
     return features, labels if labels.is_floating_point() else labels.long()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,17 @@ from numpy.typing import NDArray
 from flexfl.data import store
 from flexfl.data.archives import Members, read_members
 from flexfl.data.catalogue import CATALOGUE, Dataset
-from flexfl.data.sources import OnBytes, SourceError
+from flexfl.data.sources import OnBytes, Source, SourceError
 from flexfl.data.store import Stored
 from flexfl.errors import Fault, FlexFLError, InputError
 from flexfl.spec.names import nearest
 
 OnSource = Callable[[str], None]
 """Told which source is tried now."""
+
+
+class NoSourceError(FlexFLError):
+    """Names each source that was tried, why it could not be used, and what a person can do."""
 
 
 def dataset(name: str) -> Dataset:
@@ -42,37 +46,49 @@ def fetch(
     given       a folder or an archive that a person has brought
     local_only  ask no network
     """
+    may_be_here = not again and given is None
+    if may_be_here and (found := store.find(entry)) is not None:
+        return found  # even in a folder that cannot be written
     with store.locked(entry):
-        if not again and given is None and (found := store.find(entry)) is not None:
-            return found
+        if may_be_here and (found := store.find(entry)) is not None:
+            return found  # another process brought it meanwhile
         if given is not None:
-            try:
-                return store.place(entry, published(entry, given), f"{given.name}, by hand")
-            except FlexFLError as error:
-                remedy = f"bring {entry.by_hand}"
-                raise InputError(
-                    [Fault("--from", f"cannot be used ({error})", str(given), remedy)]
-                ) from error
-        work = store.data_folder() / f".{entry.name}-download"
-        work.mkdir(exist_ok=True)
-        reasons = []
-        for source in entry.sources:
-            if local_only and not source.local:
-                continue
-            on_source(source.title)
-            try:
-                members = source.read(_wanted(entry), work, on_bytes)
-                stored = store.place(entry, _read(entry, members), source.title)
-            except SourceError as error:
-                reasons.append(f"  {source.title}: {error}")
-            except FlexFLError as error:  # it came, but is not what it should be
-                shutil.rmtree(work)
-                work.mkdir()
-                reasons.append(f"  {source.title}: {error}")
-            else:
-                shutil.rmtree(work)
-                return stored
-    raise FlexFLError("\n".join([f"no source of {entry.name} could be used:", *reasons, _by_hand(entry)]))
+            stored = _from_hand(entry, given)
+        else:
+            sources = [source for source in entry.sources if source.local or not local_only]
+            stored = _from_sources(entry, sources, on_source, on_bytes)
+        shutil.rmtree(store.downloads(entry), ignore_errors=True)
+        return stored
+
+
+def _from_hand(entry: Dataset, given: Path) -> Stored:
+    try:
+        return store.place(entry, published(entry, given), f"{given.resolve().name}, by hand")
+    except FlexFLError as error:
+        fault = Fault("--from", f"cannot be used ({error})", str(given), f"bring {entry.by_hand}")
+        raise InputError([fault], "the command") from error
+
+
+def _from_sources(
+    entry: Dataset, sources: Sequence[Source], on_source: OnSource, on_bytes: OnBytes
+) -> Stored:
+    reasons = []
+    for source in sources:
+        on_source(source.title)
+        # Each has a folder of its own, since files of two sources may have one name.
+        work = store.downloads(entry) / str(entry.sources.index(source))
+        if not source.local:
+            work.mkdir(parents=True, exist_ok=True)
+        try:
+            members = source.read(_wanted(entry), work, on_bytes)
+            return store.place(entry, _read(entry, members), source.title)
+        except SourceError as error:
+            reasons.append(f"  {source.title}: {error}")
+        except FlexFLError as error:  # it came, but is not what it should be
+            shutil.rmtree(work, ignore_errors=True)
+            reasons.append(f"  {source.title}: {error}")
+    title = f"no source of {entry.name} could be used:"
+    raise NoSourceError("\n".join([title, *reasons, _by_hand(entry)]))
 
 
 def published(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ from flexfl.errors import FlexFLError
 
 _UNSIGNED_BYTE = 0x08
 _GZIP_START, _GZIP = b"\x1f\x8b", 31
+_MOST_AXES = 4
 _MOST_BYTES = 2**30
 """The largest file of the family has 47 MB; what swells beyond this is no dataset."""
 
@@ -41,10 +42,12 @@ def read_idx(name: str, raw: bytes) -> NDArray[np.uint8]:
         raise FlexFLError(f"{name} is not an IDX file of unsigned bytes; fetch the file anew")
     axes = raw[3]
     start = 4 + 4 * axes
+    if not 1 <= axes <= _MOST_AXES:
+        raise FlexFLError(f"{name} must have 1 to {_MOST_AXES} axes, got {axes}; fetch the file anew")
     if len(raw) < start:
         raise FlexFLError(f"{name} ends within its header; fetch the file anew")
     shape = np.frombuffer(raw[4:start], dtype=">u4").astype(int).tolist()
-    if math.prod(shape) != len(raw) - start:
+    if math.prod(shape) != len(raw) - start or not all(shape):
         raise FlexFLError(
             f"{name} announces shape {shape} but holds {len(raw) - start} bytes; fetch the file anew"
         )

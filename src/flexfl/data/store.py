@@ -51,17 +51,18 @@ class Stored:
 
         Private copies of pages that someone writes to: the files never change.
         """
-        return {name: np.load(self.folder / _file(name), mmap_mode="c") for name in ARRAYS}
+        return {name: np.lib.format.open_memmap(self.folder / _file(name), mode="c") for name in ARRAYS}
 
     def faults(self) -> list[str]:
         """What is wrong with the files, by their checksums."""
         found = []
         for name, digest in self.digests.items():
             path = self.folder / name
-            if not path.is_file():
-                found.append(f"{path} is missing")
-            elif _digest(path) != digest:
-                found.append(f"{path} has changed since it was fetched")
+            try:
+                if _digest(path) != digest:
+                    found.append(f"{path} has changed since it was fetched")
+            except OSError as error:
+                found.append(f"{path} cannot be read ({error.strerror})")
         return found
 
 
@@ -72,30 +73,50 @@ def data_folder() -> Path:
 
 
 def find(dataset: Dataset) -> Stored | None:
-    """The dataset if it is here and looks whole (by sizes; `Stored.faults` reads every byte)."""
+    """The dataset if it is here and looks whole (by sizes; `faults` reads every byte)."""
+    stored = _told(dataset)
+    try:
+        arrays = stored.arrays() if stored else {}
+    except Exception:  # files that were cut or changed may raise almost anything
+        return None
+    kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    return stored if kinds == {name: (dataset.shapes[name], _kind(name)) for name in ARRAYS} else None
+
+
+def faults(dataset: Dataset) -> list[str] | None:
+    """What is wrong with the dataset that is here, file by file; None if there is none."""
+    folder = data_folder() / dataset.name
+    if not folder.exists():
+        return None
+    stored = _told(dataset)
+    if stored is None:
+        return [f"{folder / _MANIFEST} cannot be read"]
+    return stored.faults() or ([] if find(dataset) else [f"{folder} holds something else"])
+
+
+def _told(dataset: Dataset) -> Stored | None:
+    """What the manifest says."""
     folder = data_folder() / dataset.name
     try:
         told = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         stored = Stored(dataset, folder, str(told["source"]), str(told["fetched"]), dict(told["digests"]))
-        whole = set(stored.digests) == {_file(name) for name in ARRAYS}
-        shapes = {name: array.shape for name, array in stored.arrays().items()} if whole else {}
-    except (OSError, ValueError, LookupError, TypeError, EOFError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    return stored if shapes == dict(dataset.shapes) else None
+    return stored if set(stored.digests) == {_file(name) for name in ARRAYS} else None
 
 
 def place(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) -> Stored:
     """Check what a source gave and put it into the store, whole or not at all."""
     check(dataset, published)
     base = data_folder()
-    work = Path(tempfile.mkdtemp(prefix=f".{dataset.name}-", dir=base))
+    work = Path(tempfile.mkdtemp(prefix=_new(dataset), dir=base))
     try:
         digests = {}
         for name in ARRAYS:
             array = published[name]
-            ready = dataset.images(array) if name.endswith("_x") else array.astype(np.int64)
+            ready = dataset.images(array) if name.endswith("_x") else array
             with (work / _file(name)).open("wb") as file:
-                np.save(file, ready, allow_pickle=False)
+                np.save(file, ready.astype(_kind(name), copy=False), allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
             digests[_file(name)] = _digest(work / _file(name))
@@ -108,7 +129,7 @@ def place(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) 
         work.chmod(0o755)
         target = base / dataset.name
         if target.exists():  # a folder cannot be replaced by renaming unless it is empty
-            old = Path(tempfile.mkdtemp(prefix=f".{dataset.name}-old-", dir=base))
+            old = Path(tempfile.mkdtemp(prefix=_old(dataset), dir=base))
             target.rename(old / dataset.name)
             work.rename(target)
             shutil.rmtree(old)
@@ -134,19 +155,42 @@ def check(dataset: Dataset, published: Mapping[str, NDArray[Any]]) -> None:
 
 @contextmanager
 def locked(dataset: Dataset) -> Iterator[None]:
-    """One process at a time brings a dataset; others wait and then find it."""
+    """One process at a time brings a dataset; others wait and then find it.
+
+    Removes what a killed one has left behind.
+    """
     base = data_folder()
     try:
         base.mkdir(parents=True, exist_ok=True)
         handle = os.open(base / f".{dataset.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            for left in (*base.glob(f"{_new(dataset)}*"), *base.glob(f"{_old(dataset)}*")):
+                shutil.rmtree(left)
+            yield
+        finally:
+            os.close(handle)
     except OSError as error:
-        reason = f"{base} cannot be written ({error.strerror}); name another folder in {FOLDER_VARIABLE}"
-        raise FlexFLError(reason) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+        reason = f"{base} cannot be written ({error.strerror or error})"
+        raise FlexFLError(f"{reason}; name another folder in {FOLDER_VARIABLE}") from error
+
+
+def downloads(dataset: Dataset) -> Path:
+    """Where files come in; they stay until all is well, so that a cut download goes on."""
+    return data_folder() / f".{dataset.name}-download"
+
+
+def _new(dataset: Dataset) -> str:
+    return f".{dataset.name}-new-"
+
+
+def _old(dataset: Dataset) -> str:
+    return f".{dataset.name}-old-"
+
+
+def _kind(name: str) -> np.dtype[Any]:
+    """What networks take: features and classes."""
+    return np.dtype(np.float32 if name.endswith("_x") else np.int64)
 
 
 def _file(name: str) -> str:

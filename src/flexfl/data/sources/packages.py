@@ -54,8 +54,8 @@ class NpmPackage:
         told = _ask(["npm", "view", asked, "dist", "--json"], "is its registry within reach?")
         try:
             dist = json.loads(told)
-            remote = Remote(dist["tarball"], dist["integrity"].split()[0])
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            remote = Remote(str(dist["tarball"]), dist["integrity"].split()[0])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise SourceError(f"npm does not tell where {asked} lies ({error!r})") from error
         return read_members(download(remote, work, on_bytes), wanted)
 
@@ -65,12 +65,24 @@ def _ask(command: list[str], hint: str) -> str:
     if shutil.which(command[0]) is None:
         raise SourceError(f"{command[0]} is not installed")
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_TIMEOUT,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SourceError(f"{command[0]} does not answer ({error})") from error
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise SourceError(
-            f"{' '.join(command[:2])} failed ({lines[-1] if lines else 'no reason told'}); {hint}"
-        )
+        raise SourceError(f"{' '.join(command[:2])} failed ({_reason(done.stderr)}); {hint}")
     return done.stdout
+
+
+def _reason(told: str) -> str:
+    """What a tool's errors begin with, after its warnings and before its advice."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(("E:", "npm error", "npm ERR!"))]
+    return "; ".join((errors or lines[-1:])[:2]) or "no reason told"

@@ -19,6 +19,8 @@ _TIMEOUT = 30.0  # seconds without a byte
 _ATTEMPTS = 4
 _PIECE = 1 << 18
 _MOST_BYTES = 2**30
+_LONGEST_NAME = 120
+_CHECKSUMS = ("sha256", "sha384", "sha512")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Remote:
     def name(self) -> str:
         """A plain file name, whatever the address looks like."""
         last = self.url.partition("?")[0].rpartition("/")[2]
-        return re.sub(r"[^\w.~+%-]", "_", last).lstrip(".") or "file"
+        return re.sub(r"[^\w.~+%-]", "_", last, flags=re.ASCII).lstrip(".")[-_LONGEST_NAME:] or "file"
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,29 @@ class OfficialArchive:
 def download(remote: Remote, work: Path, on_bytes: OnBytes) -> Path:
     """The whole file, in `work`; what is there of it already is not asked for again."""
     path, partial = work / remote.name, work / f"{remote.name}.partial"
-    if not path.exists():
-        for attempt in range(_ATTEMPTS):
-            before = partial.stat().st_size if partial.exists() else 0
-            try:
-                _continue(remote, partial, on_bytes)
-                break
-            except (OSError, http.client.HTTPException, ValueError) as error:
-                moved = partial.exists() and partial.stat().st_size > before
-                if attempt + 1 == _ATTEMPTS or not moved:
-                    raise SourceError(_reason(error)) from error
-        if remote.checksum and not matches(partial, remote.checksum):
-            partial.unlink()
-            raise SourceError(f"{remote.name} has another checksum than announced; it was thrown away")
-        partial.replace(path)
+    if path.exists():
+        return path
+    if remote.checksum and not remote.checksum.startswith(tuple(f"{kind}-" for kind in _CHECKSUMS)):
+        raise SourceError(f"the checksum of {remote.name} is of an unknown kind: {remote.checksum[:20]}")
+    moved = False
+
+    def noted(name: str, have: int, total: int | None) -> None:
+        nonlocal moved
+        moved = True
+        on_bytes(name, have, total)
+
+    for attempt in range(_ATTEMPTS):
+        moved = False
+        try:
+            _continue(remote, partial, noted)
+            break
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if attempt + 1 == _ATTEMPTS or not moved:
+                raise SourceError(_reason(error)) from error
+    if remote.checksum and not matches(partial, remote.checksum):
+        partial.unlink()
+        raise SourceError(f"{remote.name} has another checksum than announced; it was thrown away")
+    partial.replace(path)
     return path
 
 
@@ -81,27 +92,37 @@ def _continue(remote: Remote, partial: Path, on_bytes: OnBytes) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
-            raise
+        with error:
+            if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
+                raise
+            if error.headers.get("Content-Range") == f"bytes */{have}":
+                return None  # it had come to its end already
         partial.unlink()  # longer than what is offered: of something else
         return _continue(remote, partial, on_bytes)
     with answer:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
             have = 0  # a server that always sends all
+        elif not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
+            partial.unlink(missing_ok=True)
+            raise OSError("the server sends another part than was asked")
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
-        if (total or 0) > _MOST_BYTES:
-            raise ValueError(f"{remote.name} would have {total} bytes; it is not what was asked")
+        _refuse_endless(remote, partial, total or 0)
         with partial.open("ab" if have else "wb") as file:
             while piece := answer.read(_PIECE):
                 file.write(piece)
                 have += len(piece)
-                if have > _MOST_BYTES:
-                    raise ValueError(f"{remote.name} does not end; it is not what was asked")
+                _refuse_endless(remote, partial, have)
                 on_bytes(remote.name, have, total)
     if total is not None and have < total:
         raise OSError(f"the connection ended after {have} of {total} bytes")
     return None
+
+
+def _refuse_endless(remote: Remote, partial: Path, size: int) -> None:
+    if size > _MOST_BYTES:
+        partial.unlink(missing_ok=True)
+        raise SourceError(f"{remote.name} has more than {_MOST_BYTES} bytes; it is not what was asked")
 
 
 def matches(path: Path, checksum: str) -> bool:
