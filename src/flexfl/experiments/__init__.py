@@ -1,5 +1,6 @@
 """Many runs: seeds and variants side by side."""
 
-from flexfl.experiments.parallel import Cell, Outcome, run_cells
+from flexfl.experiments.cell import Cell, Outcome
+from flexfl.experiments.parallel import run_cells
 
 __all__ = ["Cell", "Outcome", "run_cells"]
