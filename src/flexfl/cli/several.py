@@ -31,11 +31,12 @@ def several(
     """Run what is not finished; ends the command if anything failed or was stopped.
 
     again  the command that goes on
+    on     "here" in processes of this machine, or "ray" on a cluster
     table  whether to close with one line for each run
     """
     from flexfl.cli.data import bring_for
     from flexfl.cli.show import CellLines, show_outcomes
-    from flexfl.experiments import run_cells, run_rest
+    from flexfl.experiments import run_cells, run_cells_on_ray, run_rest
 
     bring_for(console, [cell.spec for cell in cells])
 
@@ -43,6 +44,8 @@ def several(
         if len(rest) < len(cells):
             console.print(f"{len(cells) - len(rest)} of {len(cells)} runs are there already", soft_wrap=True)
         with CellLines(console, rest) as lines:
+            if on == "ray":
+                return run_cells_on_ray(rest, cpus=jobs, resume=resume, on_change=lines.update)
             return run_cells(rest, jobs=jobs, resume=resume, on_change=lines.update)
 
     outcomes = run_rest(cells, execute) if resume else execute(cells)

@@ -185,7 +185,7 @@ class CellLines:
             self._begun.setdefault(name, outcome.iteration)
         if outcome.state != "running":
             told = f"{outcome.state}  {told}"
-            self._ended += 1
+            self._ended += outcome.state != "waiting"  # for another worker
             if not self._console.is_terminal:
                 line = f"{name}  {told}" if self._few else f"{name}  {told}  ({self._together()})"
                 self._console.print(line, soft_wrap=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flexfl.experiments.parallel import Cell, Outcome
+from flexfl.experiments.cell import Cell, Outcome
 from flexfl.results import Run
 from flexfl.results.directory import differences
 from flexfl.results.run import METRICS_FILE, SPEC_FILE, read_spec

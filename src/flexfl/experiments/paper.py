@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flexfl.errors import Fault, InputError
+from flexfl.experiments.cell import Cell
 from flexfl.experiments.finished import finished
-from flexfl.experiments.parallel import Cell
 from flexfl.report.evidence import Evidence
 from flexfl.report.evidence import Method as Drawn
 from flexfl.results import Run

@@ -5,47 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
-from flexfl.errors import FlexFLError
-from flexfl.results.run import SPEC_FILE, read_spec
+from flexfl.experiments.cell import TELL_SECONDS, Cell, OnOutcome, Outcome, noter, perform
 from flexfl.sim.process import stop_signals
-from flexfl.spec.schema import Spec
-
-_TELL_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run to make."""
-
-    name: str
-    spec: Spec
-    out: Path
-
-
-@dataclass
-class Outcome:
-    """What became of a cell; told again and again while it runs."""
-
-    cell: Cell
-    state: str = "waiting"
-    """waiting, running, done, stopped (it can be resumed) or failed."""
-    iteration: int = 0
-    accuracy: float | None = None
-    summary: dict[str, Any] | None = None
-    error: str = ""
-
-
-OnOutcome = Callable[[Outcome], None]
 
 
 def run_cells(
@@ -60,14 +27,8 @@ def run_cells(
     outcomes = [Outcome(cell) for cell in cells]
     waiting = list(range(len(cells)))
     running: dict[int, tuple[Any, Connection]] = {}
+    note = noter(outcomes, on_change)
     share = max(1, (os.cpu_count() or 1) // max(1, min(jobs, len(cells))))
-
-    def note(number: int, **changes: Any) -> None:
-        for name, value in changes.items():
-            setattr(outcomes[number], name, value)
-        if on_change is not None:
-            on_change(outcomes[number])
-
     with stop_signals() as stop:
         asked = False
         try:
@@ -86,7 +47,7 @@ def run_cells(
                     tell.close()  # the child's end: when it goes, the pipe ends
                     running[number] = process, hear
                     note(number, state="running")
-                wait([hear for _, hear in running.values()], timeout=_TELL_SECONDS)
+                wait([hear for _, hear in running.values()], timeout=TELL_SECONDS)
                 for number, (process, hear) in list(running.items()):
                     if _heard(hear, number, note):
                         continue
@@ -127,34 +88,13 @@ def _heard(hear: Connection, number: int, note: Callable[..., None]) -> bool:
 
 
 def _run(cell: Cell, share: int, resume: bool, pipe: Connection) -> None:
-    """In the new process: one run, told about now and then."""
-    told = 0.0
+    """In the new process: one run; Ctrl-C, which waits while torch loads, gets through once it is there."""
 
     def tell(**changes: Any) -> None:
         with suppress(OSError):  # whoever asked is gone; the run goes on
             pipe.send(changes)
 
-    def on_progress(progress: Any) -> None:
-        nonlocal told
-        if (now := time.monotonic()) - told > _TELL_SECONDS:
-            told = now
-            tell(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
-
-    try:
-        from flexfl.sim.run import RunInterruptedError, simulate  # torch, only here
-
+    def ready() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        spec = cell.spec
-        if spec.engine.threads is None:
-            if resume and (cell.out / SPEC_FILE).exists():  # what it began with, whatever --jobs was then
-                share = read_spec(cell.out)["engine"]["threads"]
-            spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": share})})
-        summary = simulate(spec, out=cell.out, resume=resume, on_progress=on_progress).summary
-        accuracy = summary["test_accuracy"]
-        tell(state="done", summary=summary, iteration=summary["iterations"], accuracy=accuracy)
-    except (RunInterruptedError, KeyboardInterrupt) as stopped:
-        tell(state="stopped", error=str(stopped))
-    except FlexFLError as error:
-        tell(state="failed", error=str(error))
-    except BaseException:
-        tell(state="failed", error=traceback.format_exc())
+
+    tell(**perform(cell, share, resume, tell, ready))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flexfl.errors import Fault, InputError
-from flexfl.experiments.parallel import Cell
+from flexfl.experiments.cell import Cell
 from flexfl.spec.load import load_given, merged
 from flexfl.spec.names import nearest
 from flexfl.spec.schema import parse
