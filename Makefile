@@ -4,14 +4,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test lint large trials bench check clean
+.PHONY: quickstart test test-page lint large trials bench paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
 	@$(BIN)/flexfl report runs/quickstart
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest --ignore tests/browser -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+
+# The interactive pages in a real browser: Chromium, from apt where it is not there yet.
+test-page: $(VENV)/.installed-browser
+	$(BIN)/python -m pytest tests/browser
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -30,7 +34,12 @@ trials: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/flexfl bench
 
-check: lint test
+# Section V, whole: hours of work, which goes on where it was stopped.
+paper: $(VENV)/.installed
+	$(BIN)/flexfl paper all --dataset fashion --results results/fashion
+	$(BIN)/flexfl paper all --dataset cifar10 --results results/cifar10
+
+check: lint test test-page
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +50,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the tools of the tests"
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-browser: $(VENV)/.installed-dev
+	$(PIP) --editable '.[browser]'
+	@command -v chromium chromium-browser google-chrome > /dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq chromium; } || \
+	  { echo "Chromium is needed and cannot be installed here: as root, apt-get install chromium"; exit 1; }
 	@touch $@
 
 clean:

@@ -131,6 +131,8 @@ def test_the_page_has_a_chapter_for_each_figure(evidence: Evidence, tmp_path: Pa
     assert len(places) == len(set(places)) == 10
     assert {place.split("-")[0] for place in places} == {"fig1", "fig2"}
     assert re.findall(r'data-group="([\w-]+)"', body) == ["fig1-group-0", "fig1-group-1", "fig2-group-0"]
+    names = re.findall(r' id="([^"]+)"', body)
+    assert len(names) == len(set(names))
     assert "Baseline &lt;1&gt;" in body
     assert "Baseline <1>" not in body
     for run in (*evidence.methods[0].runs, *evidence.methods[1].runs):

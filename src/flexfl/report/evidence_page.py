@@ -21,7 +21,7 @@ from flexfl.report.page import (
     write_document,
 )
 
-_COSTS = {"compute": "Computation", "uplink": "Client communication", "downlink": "Server communication"}
+_COSTS = {"compute": "Computation", "uplink": "Client comm.", "downlink": "Server comm."}
 
 
 def write_evidence(figures: Sequence[Evidence], title: str, out: Path) -> Path:
@@ -32,10 +32,9 @@ def write_evidence(figures: Sequence[Evidence], title: str, out: Path) -> Path:
         chapter = f"{figure.key}-"
         charts |= charts_of([figure.section], chapter)
         parts = [
-            legend(figure.groups, chapter),
-            section_of(figure.section, chapter),
+            section_of(figure.section, chapter, above=legend(figure.groups, chapter)),
             _table(figure),
-            _sources(figure),
+            _sources(figure, chapter),
         ]
         body.append(f'<article id="{figure.key}">{"".join(parts)}</article>')
     return write_document(title, body, charts, out / "index.html")
@@ -55,23 +54,24 @@ def _header(title: str, figures: Sequence[Evidence]) -> str:
 def _table(figure: Evidence) -> str:
     heads = ["Method", "Seeds", "Final accuracy", "Training loss"]
     heads += [f"Iterations to {target:.2f}" for target in figure.targets]
-    heads += [f"{name} cost" for name in _COSTS.values()]
-    heads.append("Seconds")
+    heads += list(_COSTS.values())
     rows = [_row(index, row, figure, heads) for index, row in enumerate(figure.rows)]
     links = " ".join(
         f'<a href="{figure.key}{end}">{figure.key}{end}</a>'
         for end in (".png", ".svg", ".csv", "-curves.csv")
     )
     return (
-        f"<p>Final accuracy is the mean of the last ten evaluations, ± one standard deviation over seeds. "
-        f"Files: {links}.</p>{table(heads, rows, 'cards')}"
+        "<p>Final accuracy is the mean of the last ten evaluations, ± one standard deviation over seeds; "
+        f"costs are averages over the whole run, in percent of the budget. Files: {links}.</p>"
+        f"{table(heads, rows, 'cards')}"
     )
 
 
 def _row(index: int, row: Row, figure: Evidence, heads: Sequence[str]) -> str:
     cells = [
         name_of(index, figure.groups[index]),
-        f"{row.seeds}<small>{plural(row.iterations, 'iteration')}</small>",
+        f"{row.seeds}<small>{plural(row.iterations, 'iteration')}</small>"
+        f"<small>{row.seconds.mean:.0f} s each</small>",
         str(row.accuracy),
         str(row.train_loss),
     ]
@@ -80,16 +80,17 @@ def _row(index: int, row: Row, figure: Evidence, heads: Sequence[str]) -> str:
         cells.append(told if count == row.seeds else f"{told}<small>{count} of {row.seeds} seeds</small>")
     for knob in KNOBS:
         spent, budget = row.costs[knob]
-        share = "no budget" if budget is None else f"{spent.mean / budget:.1%} of {budget:g}"
-        cells.append(f"{spent}<small>{share}</small>")
-    cells.append(str(row.seconds))
+        if budget is None:
+            cells.append(f"{spent}<small>no budget</small>")
+        else:
+            cells.append(f"{spent.mean / budget:.1%}<small>{spent.mean:.4g} of {budget:g}</small>")
     named = zip(heads, cells, strict=True)
     return "".join(f'<td data-head="{escape(head)}"><div>{cell}</div></td>' for head, cell in named)
 
 
-def _sources(figure: Evidence) -> str:
+def _sources(figure: Evidence, chapter: str) -> str:
     """Which run each curve came from; folded, since it is long."""
     return (
         f"<details><summary>Runs and settings of {escape(figure.title)}</summary>"
-        f"{runs_of(figure.groups)}{settings_of(figure.groups)}</details>"
+        f"{runs_of(figure.groups, chapter)}{settings_of(figure.groups, chapter)}</details>"
     )

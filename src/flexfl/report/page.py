@@ -124,11 +124,12 @@ def legend(groups: Sequence[Group], chapter: str = "") -> str:
     )
 
 
-def section_of(section: Section, chapter: str = "") -> str:
+def section_of(section: Section, chapter: str = "", above: str = "") -> str:
+    """A section; `above` stands between its text and its panels."""
     panels = "".join(_panel(panel, chapter) for panel in section.panels)
     return (
-        f'<section id="{section.key}"><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>'
-        f'<div class="panels of-{len(section.panels)}">{panels}</div></section>'
+        f'<section id="{chapter}{section.key}"><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>'
+        f'{above}<div class="panels of-{len(section.panels)}">{panels}</div></section>'
     )
 
 
@@ -207,7 +208,7 @@ def _spent(spent: Spent | None) -> str:
     return f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
 
 
-def runs_of(groups: Sequence[Group]) -> str:
+def runs_of(groups: Sequence[Group], chapter: str = "") -> str:
     rows = [
         f"<td>{name_of(index, group)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
         f"<td><code>{escape(str(run.directory))}</code></td>"
@@ -215,7 +216,7 @@ def runs_of(groups: Sequence[Group]) -> str:
         for run in group.runs
     ]
     return (
-        '<section id="runs"><h2>Runs</h2><p>Where each curve comes from.</p>'
+        f'<section id="{chapter}runs"><h2>Runs</h2><p>Where each curve comes from.</p>'
         f"{table(['Group', 'Seed', 'State', 'Directory'], rows, 'plain')}</section>"
     )
 
@@ -228,7 +229,7 @@ def _state(run: Run) -> str:
     return f"unfinished, {done} of {escape(str(planned))} iterations"
 
 
-def settings_of(groups: Sequence[Group]) -> str:
+def settings_of(groups: Sequence[Group], chapter: str = "") -> str:
     settings = [group.settings for group in groups]
     apart = differing(settings)
     rows = [
@@ -244,7 +245,7 @@ def settings_of(groups: Sequence[Group]) -> str:
         if name not in apart
     ]
     return (
-        f'<section id="settings"><h2>Settings</h2>{different}'
+        f'<section id="{chapter}settings"><h2>Settings</h2>{different}'
         f"{'<h3>What all have in common</h3>' if apart else ''}"
         f"{table(['Setting', 'Value'], same, 'plain')}"
         f"<p>FlexFL {escape(__version__)}; <code>train.seed</code> is in the table of runs.</p></section>"
