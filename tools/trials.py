@@ -116,6 +116,43 @@ def one() -> None:
         print(median(seconds(engine.step) for _ in range(200)))
 
 
+def evaluation() -> None:
+    """What an evaluation would take if it were nothing but its products, at the pace of the largest."""
+    print("| shape | 10⁹ operations | 10⁹ a second | ms at least | ms of 50 iterations | share at least |")
+    print("|---|---|---|---|---|---|")
+    square = torch.randn(2048, 2048)
+    with threads(usable_threads(None)):
+        for name, shape in SHAPES.items():
+            problem = _problem(shape, 100)
+            work = shape.samples * operations(problem.model.module, problem.data.train_x[:1]) / 1e9
+            engine = _warm(problem)
+            paces, steps = [], []
+            for _ in range(5):
+                paces += [2 * len(square) ** 3 / 1e9 / seconds(lambda: square @ square) for _ in range(3)]
+                steps += [seconds(engine.step) for _ in range(EACH)][2:]  # the first find cold caches
+            fifty, least = 50e3 * median(steps), 1e3 * work / median(paces)
+            cells = (name, f"{work:.1f}", f"{median(paces):.0f}", f"{least:.0f}", f"{fifty:.0f}")
+            print(f"| {' | '.join(cells)} | {least / (least + fifty):.0%} |", flush=True)
+
+
+def operations(module: torch.nn.Module, x: torch.Tensor) -> int:
+    """Multiplications and additions of one sample's way through dense and convolution layers."""
+    total = 0
+
+    def note(part: Any, inputs: Any, output: torch.Tensor) -> None:
+        nonlocal total
+        places = output.numel() // part.weight.shape[0]
+        total += 2 * part.weight.numel() * places
+
+    kinds = torch.nn.Linear, torch.nn.Conv2d
+    handles = [part.register_forward_hook(note) for part in module.modules() if isinstance(part, kinds)]
+    with torch.no_grad():
+        module(x)
+    for handle in handles:
+        handle.remove()
+    return total
+
+
 def seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
@@ -134,6 +171,9 @@ def table(found: dict[str, list[float]]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["one"]:
         one()
+    elif sys.argv[1:] == ["evaluation"]:
+        evaluation()
     else:
         inside()
         around()
+        evaluation()
