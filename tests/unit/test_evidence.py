@@ -72,7 +72,7 @@ def test_a_shorter_view_of_the_same_runs(tmp_path: Path) -> None:
 
 def test_files(evidence: Evidence, tmp_path: Path) -> None:
     names = [path.name for path in evidence.write(tmp_path / "out")]
-    assert names == ["fig1.png", "fig1.svg", "fig1.csv", "fig1-curves.csv"]
+    assert names == ["fig1.png", "fig1.svg", "fig1.csv", "fig1-curves.csv", "fig1.md"]
     assert imread(tmp_path / "out" / "fig1.png").ndim == 3
     assert (tmp_path / "out" / "fig1.svg").read_text().count("<svg") == 1
     with (tmp_path / "out" / "fig1.csv").open() as file:
@@ -92,6 +92,10 @@ def test_files(evidence: Evidence, tmp_path: Path) -> None:
     assert float(at_10["downlink_cost"]) == pytest.approx(
         evidence.methods[0].runs[0].average_cost("downlink")[9]
     )
+    told = (tmp_path / "out" / "fig1.md").read_text().splitlines()
+    assert told[0].startswith("| method | seeds | final accuracy | training loss | iterations to 0.60 |")
+    assert "| 12.5 ± 3.5 | 20 (1 of 2) |" in told[2]
+    assert "| – | – |" in told[3]
     assert points[0]["compute_cost"] == ""  # nothing was spent before the first iteration
 
 
@@ -108,6 +112,15 @@ def test_a_method_far_below_is_named_and_does_not_press_the_others(tmp_path: Pat
     assert accuracy.notes == ("bad lies below (ends at 0.20)",)
     assert accuracy.y_range[0] > 0.1
     assert len(accuracy.curves) == 2
+
+
+def test_a_loss_far_above_is_named_and_does_not_press_the_others(tmp_path: Path) -> None:
+    good = Method("good", runs(tmp_path / "a"))
+    losses = {n: {"train_loss": 30.0, "test_accuracy": 0.1, "seconds": 0.0} for n in (0, 10, 20)}
+    bad = Method("bad", (Run(write_run(tmp_path / "b", evaluations=losses)),))
+    panels = {panel.key: panel for panel in Evidence("fig1", "", (good, bad), ()).section.panels}
+    assert panels["train_loss"].notes == ("bad lies above (ends at 30)",)
+    assert panels["train_loss"].y_range[1] < 3
 
 
 def test_curves_say_where_they_come_from(evidence: Evidence, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ _TITLES = {
 }
 # A method far below all others would press them into one line.
 _FAR_BELOW = 0.5
+_FAR_ABOVE = 5.0
 _SETTLED = 0.05
 
 
@@ -58,7 +59,7 @@ class Evidence:
     def section(self) -> Section:
         panels = overview_panels(sections_of(self.groups))
         named = [replace(panel, title=_TITLES[panel.key]) for panel in panels]
-        named = [_focused(panel) if panel.key == "test_accuracy" else panel for panel in named]
+        named = [_FRAMES[panel.key](panel) if panel.key in _FRAMES else panel for panel in named]
         text = "Costs are averages from the first iteration up to this one; the dashed line is the budget."
         return Section(self.key, self.title, text, tuple(named))
 
@@ -67,7 +68,7 @@ class Evidence:
         return tuple(_row(method, self.targets) for method in self.methods)
 
     def write(self, out: Path) -> list[Path]:
-        """KEY.png, KEY.svg, KEY.csv (the table) and KEY-curves.csv (every evaluation)."""
+        """KEY.png, KEY.svg, KEY.csv and KEY.md (the table), KEY-curves.csv (every evaluation)."""
         out.mkdir(parents=True, exist_ok=True)
         pictures = [out / f"{self.key}.{kind}" for kind in ("png", "svg")]
         for path in pictures:
@@ -75,7 +76,9 @@ class Evidence:
         table, curves = out / f"{self.key}.csv", out / f"{self.key}-curves.csv"
         _write_csv(table, [row.plain() for row in self.rows])
         _write_csv(curves, [point for method in self.methods for point in _points(method)])
-        return [*pictures, table, curves]
+        text = out / f"{self.key}.md"
+        text.write_text(_markdown(self.rows, self.targets), encoding="utf-8")
+        return [*pictures, table, curves, text]
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,26 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:
+    """The table for people; costs in percent of their budgets."""
+    reached = [f"iterations to {target:.2f}" for target in targets]
+    heads = ["method", "seeds", "final accuracy", "training loss", *reached]
+    heads += ["computation", "client comm.", "server comm.", "seconds"]
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows:
+        firsts = [
+            "–" if first is None else f"{first}" + (f" ({count} of {row.seeds})" if count < row.seeds else "")
+            for first, count in row.reached.values()
+        ]
+        costs = [
+            f"{spent.mean:.4g}" if budget is None else f"{100 * spent.mean / budget:.1f} %"
+            for spent, budget in row.costs.values()
+        ]
+        cells = [row.label, str(row.seeds), str(row.accuracy), str(row.train_loss), *firsts, *costs]
+        lines.append([*cells, f"{row.seconds.mean:.0f}"])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def _focused(panel: Panel) -> Panel:
     """The frame around the curves that compete; a note names those far below it."""
     best = max(float(curve.mean[-1]) for curve in panel.curves)
@@ -186,3 +209,16 @@ def _focused(panel: Panel) -> Panel:
     top = max(float(curve.highest.max()) for curve in inside)
     note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in below]
     return replace(panel, y_range=(low, top + 0.05 * (top - low)), notes=(*panel.notes, *note))
+
+
+def _without_heights(panel: Panel) -> Panel:
+    """The frame around the losses that fall; a note names those that stay far above."""
+    best = min(float(curve.mean[-1]) for curve in panel.curves)
+    above = [curve for curve in panel.curves if curve.mean[-1] > _FAR_ABOVE * best]
+    inside = [curve for curve in panel.curves if curve not in above]
+    top = max(float(curve.mean[curve.x >= 0.5 * _SETTLED * curve.x[-1]].max()) for curve in inside)
+    note = [f"{curve.label} lies above (ends at {curve.mean[-1]:.3g})" for curve in above]
+    return replace(panel, y_range=(0.0, 1.1 * top), notes=(*panel.notes, *note))
+
+
+_FRAMES = {"test_accuracy": _focused, "train_loss": _without_heights}
