@@ -87,7 +87,7 @@ class Engine:
         else:
             self._x, self._r = x, torch.zeros_like(x)
             self._e = x.new_zeros((self.clients, self.dim))
-        self._itemsize = x.element_size()
+        self._itemsize, self._values = x.element_size(), str(x.dtype).removeprefix("torch.")
         self._accumulated = Residuals(self._e, empty=True)
         self._aggregated = Residuals(self._r, empty=True)
         self.iteration = 0
@@ -135,7 +135,7 @@ class Engine:
         # Lines 7, 8 and 10: what leaves the clients enters r, which from here on holds a.
         record["uplink_objective"] = accumulated.send(k, self._problem.weights, self._r)
         record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
-        record["uplink_bytes"] = message_bytes(k, D, self._itemsize)
+        record["uplink_bytes"] = message_bytes(k, D, self._values)
         lap("sending")
 
         moment = self._streams.moment("downlink", t, D)
@@ -149,7 +149,7 @@ class Engine:
         record["downlink_cost"] = float(self._charge("downlink", policy.downlink, cost, k, ()))
         record["downlink_objective"] = float(aggregated.send(k, 1.0, self._x))  # lines 11, 12 and 14
         record["downlink_components"] = int(k)
-        record["downlink_bytes"] = int(message_bytes(k, D, self._itemsize))
+        record["downlink_bytes"] = int(message_bytes(k, D, self._values))
         self.iteration += 1
         lap("server")
         return record

@@ -1,9 +1,11 @@
-"""A message as bytes and back: a header, then index–value pairs, or the dense vector if shorter.
+"""A vector as bytes and back: which components, then their values; or the dense vector if shorter.
 
-    magic "FXFL" · version u8 · form u8 (1 sparse, 2 dense) · value bytes u8 · 0 u8 · dim u32 ·
-    count u32 · CRC-32 u32 of all but itself · indices u32 (sparse only) · values
+    magic "FXFL" · version u8 · form u8 (1 sparse, 2 dense) · values u8 (1 float32, 2 float16,
+    3 bfloat16, 4 float64) · 0 u8 · dim u32 · count u32 · CRC-32 u32 of all but itself ·
+    the code of the indices (sparse only, `wire.subset`) · values
 
-All little-endian. Sending nothing takes no bytes at all.
+All little-endian. The length follows from dim, count and the kind of values. Sending nothing takes
+no bytes at all.
 """
 
 from __future__ import annotations
@@ -15,62 +17,84 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import FloatArray, IntArray
+from flexfl.arrays import IntArray
 from flexfl.errors import FlexFLError
+from flexfl.wire.subset import decode_subset, encode_subset, subset_bytes
+from flexfl.wire.values import SIZES, fits, pack, rounded, unpack
 
 _HEADER = struct.Struct("<4sBBBBIII")
-_MAGIC, _VERSION, _SPARSE, _DENSE = b"FXFL", 1, 1, 2
-_VALUES: dict[int, np.dtype[np.floating[Any]]] = {4: np.dtype("<f4"), 8: np.dtype("<f8")}
+_MAGIC, _VERSION, _SPARSE, _DENSE = b"FXFL", 2, 1, 2
+_KINDS = {1: "float32", 2: "float16", 3: "bfloat16", 4: "float64"}
+_CODES = {kind: code for code, kind in _KINDS.items()}
 
 
 class WireError(FlexFLError):
     """Bytes that are not a message."""
 
 
-def message_bytes(num_sent: IntArray, dim: int, itemsize: int) -> IntArray:
+def message_bytes(num_sent: IntArray, dim: int, values: str) -> IntArray:
     """How long `encode` makes a message of k components; tested to be the length of its bytes."""
-    body = np.minimum(num_sent * (4 + itemsize), dim * itemsize)
-    return np.where(np.asarray(num_sent) > 0, _HEADER.size + body, 0)
+    sent = np.asarray(num_sent)
+    sizes = np.zeros(sent.shape, dtype=np.int64)
+    senders = sent > 0  # few, and the binomial takes its time
+    k = sent[senders]
+    sizes[senders] = np.minimum(subset_bytes(k, dim) + k * SIZES[values], dim * SIZES[values]) + _HEADER.size
+    return sizes
 
 
-def encode(message: FloatArray) -> bytes:
-    """The bytes of a message, given as the vector (D,) it adds."""
+def sendable(message: NDArray[Any], values: str) -> NDArray[Any]:
+    """What arrives of `message` if its values go as `values`; the rest stays with the sender.
+
+    A message with a value too large for them goes with all its digits.
+    """
+    exact = "float64" if message.dtype.itemsize == 8 else "float32"
+    return rounded(message, values if fits(message, values) else exact)
+
+
+def encode(message: NDArray[Any], values: str | None = None) -> bytes:
+    """The bytes of a message, given as the vector (D,) it adds; exact unless `values` says how to round."""
+    if not np.isfinite(message).all():
+        raise WireError("message must be finite, got NaN or infinity")
+    exact = "float64" if message.dtype.itemsize == 8 else "float32"
+    kind = exact if values is None or not fits(message, values) else values
+    message = rounded(message, kind)  # what becomes zero is not sent
     indices = np.flatnonzero(message)
-    if not len(indices):
+    count, dim = len(indices), len(message)
+    if not count:
         return b""
-    itemsize = message.dtype.itemsize
-    values = _VALUES[itemsize]
-    if len(indices) * (4 + itemsize) < len(message) * itemsize:
-        form, body = _SPARSE, indices.astype("<u4").tobytes() + message[indices].astype(values).tobytes()
-    else:
-        form, body = _DENSE, message.astype(values).tobytes()
-    start = _HEADER.pack(_MAGIC, _VERSION, form, itemsize, 0, len(message), len(indices), 0)[:-4]
+    sparse = int(subset_bytes(np.asarray(count), dim)) + count * SIZES[kind] < dim * SIZES[kind]
+    form = _SPARSE if sparse else _DENSE
+    body = encode_subset(indices, dim) + pack(message[indices], kind) if sparse else pack(message, kind)
+    start = _HEADER.pack(_MAGIC, _VERSION, form, _CODES[kind], 0, dim, count, 0)[:-4]
     return b"".join([start, struct.pack("<I", zlib.crc32(start + body)), body])
 
 
-def decode(data: bytes, dim: int) -> NDArray[np.floating[Any]]:
+def decode(data: bytes, dim: int) -> NDArray[Any]:
     """The vector (D,) in `data`; trusts nothing."""
     if len(data) < _HEADER.size:
         raise WireError(f"message must have a header of {_HEADER.size} bytes, got {len(data)}")
-    magic, version, form, itemsize, _, sender_dim, count, crc = _HEADER.unpack_from(data)
+    magic, version, form, code, zero, sender_dim, count, crc = _HEADER.unpack_from(data)
     body = memoryview(data)[_HEADER.size :]
-    if magic != _MAGIC or version != _VERSION or form not in (_SPARSE, _DENSE) or itemsize not in _VALUES:
+    if magic != _MAGIC or form not in (_SPARSE, _DENSE) or code not in _KINDS or zero:
         raise WireError(f"message has an unknown header {bytes(data[:8])!r}")
-    if sender_dim != dim or count > dim:
+    if version != _VERSION:
+        raise WireError(f"message must be of version {_VERSION}, got {version}")
+    if sender_dim != dim or not 0 < count <= dim:
         raise WireError(f"message must be for {dim} parameters, got {count} of {sender_dim}")
     if zlib.crc32(body, zlib.crc32(data[: _HEADER.size - 4])) != crc:
         raise WireError("message fails its checksum")
-    expected = count * (4 + itemsize) if form == _SPARSE else dim * itemsize
+    kind = _KINDS[code]
+    told = int(subset_bytes(np.asarray(count), dim)) if form == _SPARSE else 0
+    expected = told + count * SIZES[kind] if form == _SPARSE else dim * SIZES[kind]
     if len(body) != expected:
         raise WireError(f"message must have {expected} bytes after its header, got {len(body)}")
-    if form == _DENSE:
-        vector = np.frombuffer(body, dtype=_VALUES[itemsize]).copy()
-    else:
-        indices = np.frombuffer(body[: 4 * count], dtype="<u4").astype(np.int64)
-        if np.any(np.diff(indices) <= 0) or (count and indices[-1] >= dim):
-            raise WireError("message has indices that do not ascend, or lie outside the parameters")
-        vector = np.zeros(dim, dtype=_VALUES[itemsize])
-        vector[indices] = np.frombuffer(body[4 * count :], dtype=_VALUES[itemsize])
-    if not np.all(np.isfinite(vector)):
+    found = unpack(body[told:], kind)
+    if not np.isfinite(found).all():
         raise WireError("message holds NaN or infinity")
+    if form == _DENSE:
+        if np.count_nonzero(found) != count:
+            raise WireError(f"message must hold {count} components, got {np.count_nonzero(found)}")
+        return found
+    vector = np.zeros(dim, dtype=found.dtype)
+    vector[decode_subset(body[:told], count, dim)] = found
     return vector

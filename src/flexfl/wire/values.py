@@ -1,0 +1,49 @@
+"""Numbers as bytes: exact, or rounded to half the size.
+
+What rounding drops is not lost: the sender keeps `values − rounded(values)` in its residual.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[Any]
+
+SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of one value, by its kind."""
+_STORED = {"float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
+
+
+def pack(values: Values, kind: str) -> bytes:
+    """The bytes of `values` as `kind`; they must fit."""
+    return _as_stored(values, kind).tobytes()
+
+
+def unpack(data: bytes | memoryview, kind: str) -> Values:
+    """The values in `data`: float64 as such, all others as float32."""
+    stored = np.frombuffer(data, dtype=_STORED[kind])
+    if kind == "bfloat16":  # the upper half of a float32
+        return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return stored.astype(np.float64 if kind == "float64" else np.float32)
+
+
+def rounded(values: Values, kind: str) -> Values:
+    """What the receiver sees of `values`, in their own type."""
+    return unpack(pack(values, kind), kind).astype(values.dtype)
+
+
+def fits(values: Values, kind: str) -> bool:
+    """Whether none of the values becomes infinite as `kind`."""
+    return bool(np.isfinite(unpack(pack(values, kind), kind)).all())
+
+
+def _as_stored(values: Values, kind: str) -> Values:
+    with np.errstate(over="ignore"):  # who asks looks for infinity
+        if kind != "bfloat16":
+            return values.astype(_STORED[kind])
+        bits = values.astype("<f4").view("<u4")
+    to_even = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return np.asarray(((bits + to_even) >> np.uint32(16)).astype("<u2"))
