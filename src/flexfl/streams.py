@@ -40,6 +40,10 @@ class Moment:
     shape: tuple[int, ...]
     uniform: Callable[[str], FloatArray]
 
+    def of(self, entity: int) -> Moment:
+        """The same moment as one of the entities sees it: its own of the numbers."""
+        return Moment(self.iteration, self.dim, (), lambda name: np.asarray(self.uniform(name)[entity]))
+
 
 class _Reused:
     """One Philox generator of a purpose, set to any counter: five times cheaper than a new one."""

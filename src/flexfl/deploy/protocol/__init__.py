@@ -1,0 +1,29 @@
+"""The conversation between server and clients, free of transport: two state machines that survive crashes.
+
+    server                                client
+    asks(): a question for each  ──────▶  answer(question): works, commits, answers
+    hear(sender, answer)         ◀──────
+    close(): commits, goes on
+
+Whoever carries the messages may lose, delay, repeat and reorder them.
+"""
+
+from flexfl.deploy.protocol.client import Client
+from flexfl.deploy.protocol.messages import Answer, Ask, Fate, ProtocolError
+from flexfl.deploy.protocol.server import Downlink, Server
+from flexfl.deploy.protocol.store import SqliteStore, Store
+from flexfl.deploy.protocol.work import Made, Work
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "Client",
+    "Downlink",
+    "Fate",
+    "Made",
+    "ProtocolError",
+    "Server",
+    "SqliteStore",
+    "Store",
+    "Work",
+]

@@ -1,0 +1,156 @@
+"""The client's side of the conversation: answers each question once, and remembers before it speaks.
+
+All that an answer is made of (residual, queues, model, the update itself) is on the disk before the
+answer leaves. A question that comes again gets the same answer. An update stays pending until the
+server says what became of it: taken, and it is forgotten here; refused, and it returns to the residual;
+nothing, and it is sent again instead of making another.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.deploy.protocol.messages import REFUSED, Answer, Ask, ProtocolError
+from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
+from flexfl.deploy.protocol.work import Work
+from flexfl.wire.sparse import decode, encode
+
+Vector = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a client remembers; `pending` is the update whose fate it does not know."""
+
+    life: int = 0  # begins with the first question
+    iteration: int = -1  # the last one it answered in
+    version: int = 0  # of its model; without a model, 0
+    used: int = 0  # minibatches
+    number: int = 0  # of its newest update
+    made_in: int = 0
+    pending: bytes = b""
+    answer: bytes = b""
+
+
+class Client:
+    """One client of a run; `dim` is the number of parameters, `dtype` theirs."""
+
+    def __init__(
+        self,
+        name: str,
+        run: str,
+        store: Store,
+        work: Work,
+        *,
+        dim: int,
+        dtype: str,
+        new_life: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+    ) -> None:
+        self.name, self.run, self._new_life = name, run, new_life
+        self._store, self._work = store, work
+        self._dim, self._dtype = dim, np.dtype(dtype)
+        kept = store.load()
+        self.params: Vector | None = None
+        if not kept:
+            self.residual: Vector = np.zeros(dim, dtype=self._dtype)
+            self._state = _State()
+            return
+        told = json.loads(kept["state"])
+        if told.pop("run") != run:
+            raise ProtocolError(f"{name} has the state of another run; give it another folder")
+        self._state = _State(**told, pending=kept.get("pending", b""), answer=kept.get("answer", b""))
+        self.residual = unpacked(kept["residual"])
+        self.params = unpacked(kept["params"]) if "params" in kept else None
+        work.recall(json.loads(kept["queues"]))
+
+    def answer(self, data: bytes) -> bytes | None:
+        """The answer to a question; None for one that is out of date."""
+        ask = Ask.decode(data)
+        if ask.run != self.run:
+            raise ProtocolError(f"{self.name} takes part in {self.run}, and was asked about {ask.run}")
+        if not self._state.life:
+            self._commit(_State(life=self._new_life()))
+        state = self._state
+        if ask.iteration < state.iteration:
+            return None
+        if ask.iteration == state.iteration:
+            return state.answer  # asked again
+        model = self._model(ask)
+        if model is None:
+            return replace(self._said(ask, state), version=state.version, behind=True).encode()
+        queues = self._work.queues
+        try:
+            return self._work_on(ask, model)
+        except BaseException:
+            self._work.recall(queues)
+            raise
+
+    def _said(self, ask: Ask, state: _State) -> Answer:
+        """An answer without anything in it yet."""
+        replaces = ask.fate.life if ask.fate.life != state.life else 0
+        return Answer(self.run, self.name, state.life, replaces, ask.iteration, version=ask.iteration)
+
+    def _model(self, ask: Ask) -> Vector | None:
+        """x of this iteration, from what the question brings; None if something is missing."""
+        if ask.model:
+            model = unpacked(ask.model)
+            if model.shape != (self._dim,) or model.dtype != self._dtype or not np.isfinite(model).all():
+                raise ProtocolError(f"{self.name} was sent a model of {model.shape} {model.dtype}")
+            return model
+        version = self._state.version
+        if self.params is None or ask.first > version or ask.first + len(ask.updates) != ask.iteration:
+            return None
+        params = self.params
+        for update in ask.updates[version - ask.first :]:
+            if update:
+                params = params + decode(update, self._dim)  # line 14
+        return params
+
+    def _work_on(self, ask: Ask, params: Vector) -> bytes:
+        state, residual = self._state, self.residual
+        if state.iteration >= 0:
+            self._work.pass_by(ask.iteration - state.iteration - 1)
+        if state.pending and ask.fate.life == state.life and ask.fate.number >= state.number:
+            if ask.fate.what == REFUSED:
+                residual = residual + decode(state.pending, self._dim)
+            state = replace(state, pending=b"")
+        if state.pending:
+            components = np.count_nonzero(decode(state.pending, self._dim))
+            told = self._work.send_again(ask.iteration, int(components), self._dim)
+        else:
+            made = self._work.step(ask.iteration, params, residual, state.used)
+            residual, told = made.residual, made.told
+            state = replace(state, used=made.used, pending=encode(made.message, self._work.values))
+            if state.pending:
+                state = replace(state, number=state.number + 1, made_in=ask.iteration)
+        answer = replace(self._said(ask, state), told=told)
+        if state.pending:
+            answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
+        state = replace(state, iteration=ask.iteration, version=ask.iteration, answer=answer.encode())
+        self._commit(state, params=params, residual=residual)
+        return self._state.answer
+
+    def _commit(self, state: _State, *, params: Vector | None = None, residual: Vector | None = None) -> None:
+        """First on the disk, then in memory."""
+        told = {name: value for name, value in vars(state).items() if name not in ("pending", "answer")}
+        residual = self.residual if residual is None else residual
+        changes: dict[str, bytes | None] = {
+            "state": plain(told | {"run": self.run}),
+            "residual": packed(residual),
+            "queues": plain(self._work.queues),
+            "pending": state.pending,
+            "answer": state.answer,
+        }
+        if params is not None:
+            changes["params"] = packed(params)
+        self._store.commit(changes)
+        self._state, self.residual = state, residual
+        if params is not None:
+            self.params = params

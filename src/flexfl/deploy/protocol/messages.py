@@ -1,0 +1,148 @@
+"""What server and clients say to each other: one question and one answer for each iteration.
+
+The question brings what the client needs (the updates of the model it has missed, or the whole
+model) and what became of its last update; the answer brings the next update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from flexfl.errors import FlexFLError
+from flexfl.wire.envelope import Envelope, seal, unseal
+from flexfl.wire.sparse import WireError
+
+TAKEN, REFUSED = "taken", "refused"
+
+
+class ProtocolError(FlexFLError):
+    """A message that does not belong here, named by who sent it."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What the server has decided about a client's update, once and for all.
+
+    life  names the client's state: one that lost its state begins another life, and counts from one
+    """
+
+    life: int = 0
+    number: int = 0
+    what: str = TAKEN
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The server's question to one client in one iteration.
+
+    run      names the training; what belongs to another is not answered
+    first    the model version that `updates` begin at; they lead up to `iteration`
+    model    the whole model x, instead of updates; empty otherwise
+    fate     of the newest update that was decided on
+    """
+
+    run: str
+    iteration: int
+    first: int
+    updates: tuple[bytes, ...]
+    model: bytes
+    fate: Fate
+
+    def encode(self) -> bytes:
+        fields = {
+            "run": self.run,
+            "iteration": self.iteration,
+            "first": self.first,
+            "fate": [self.fate.life, self.fate.number, self.fate.what],
+        }
+        return seal("ask", fields, [self.model, *self.updates])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Ask:
+        envelope = _opened(data, "ask", {"run": str, "iteration": int, "first": int, "fate": list})
+        fields = envelope.fields
+        if not envelope.blobs:
+            raise WireError("ask must have a place for the model")
+        return cls(
+            fields["run"],
+            fields["iteration"],
+            fields["first"],
+            envelope.blobs[1:],
+            envelope.blobs[0],
+            _fate(fields["fate"]),
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A client's answer.
+
+    life       names its state
+    replaces   the life that the server last said it knows, if that is another: it is lost
+    iteration  of the question
+    version    how many updates of the model the client has applied
+    number     of its newest update, 0 for none; `update` is that update, or empty
+    made_in    the iteration in which the update was made: earlier for one that comes late
+    behind     the client could not work, since it lacks updates before `first`
+    told       metrics for the server's record
+    """
+
+    run: str
+    client: str
+    life: int
+    replaces: int
+    iteration: int
+    version: int
+    number: int = 0
+    made_in: int = 0
+    update: bytes = b""
+    behind: bool = False
+    told: dict[str, float] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        fields = {name: getattr(self, name) for name in _ANSWER}
+        return seal("answer", fields, [self.update])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Answer:
+        envelope = _opened(data, "answer", _ANSWER)
+        if len(envelope.blobs) != 1:
+            raise WireError(f"answer must have one blob, got {len(envelope.blobs)}")
+        told = envelope.fields["told"]
+        if not all(isinstance(value, int | float) and type(value) is not bool for value in told.values()):
+            raise WireError("answer must tell numbers")
+        return cls(**envelope.fields, update=envelope.blobs[0])
+
+
+_ANSWER: dict[str, type] = {
+    "run": str,
+    "client": str,
+    "life": int,
+    "replaces": int,
+    "iteration": int,
+    "version": int,
+    "number": int,
+    "made_in": int,
+    "behind": bool,
+    "told": dict,
+}
+
+
+def _opened(data: bytes, kind: str, types: dict[str, type]) -> Envelope:
+    envelope = unseal(data)
+    if envelope.kind != kind:
+        raise WireError(f"message must be of kind {kind}, got {envelope.kind}")
+    if set(envelope.fields) != set(types):
+        raise WireError(f"{kind} must have the fields {', '.join(types)}")
+    for name, wanted in types.items():
+        value = envelope.fields[name]
+        if type(value) is not wanted or (type(value) is int and not 0 <= value < 2**63):
+            raise WireError(f"{kind} has a wrong value in {name}")
+    return envelope
+
+
+def _fate(given: list[Any]) -> Fate:
+    if [type(part) for part in given] != [int, int, str] or given[2] not in (TAKEN, REFUSED):
+        raise WireError("ask has a wrong value in fate")
+    return Fate(*given)

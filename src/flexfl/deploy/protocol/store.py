@@ -1,0 +1,86 @@
+"""Durable state: named values that change together or not at all."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.errors import FlexFLError
+
+_FORMAT = "1"
+
+
+class Store(Protocol):
+    """What a state machine remembers across crashes."""
+
+    def load(self) -> dict[str, bytes]:
+        """All values as of the last commit."""
+        ...
+
+    def commit(self, changes: Mapping[str, bytes | None]) -> None:
+        """Set these values (None removes one); when it returns, they are on the disk."""
+        ...
+
+
+class SqliteStore:
+    """One file, one writer; a crash at any moment leaves the last commit."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._db.execute("CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value BLOB NOT NULL)")
+            self._db.execute("INSERT OR IGNORE INTO state VALUES ('format', ?)", (_FORMAT.encode(),))
+            found = self._db.execute("SELECT value FROM state WHERE name = 'format'").fetchone()
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            if "locked" in str(error):
+                raise FlexFLError(f"{path} is in use by another process; stop it first") from error
+            raise FlexFLError(f"{path} holds no state of a deployment ({error})") from error
+        if found[0] != _FORMAT.encode():
+            self._db.close()
+            raise FlexFLError(f"{path} has format {found[0]!r}, this version reads {_FORMAT}")
+
+    def load(self) -> dict[str, bytes]:
+        rows = self._db.execute("SELECT name, value FROM state WHERE name != 'format'")
+        return {name: bytes(value) for name, value in rows}
+
+    def commit(self, changes: Mapping[str, bytes | None]) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for name, value in changes.items():
+                if value is None:
+                    self._db.execute("DELETE FROM state WHERE name = ?", (name,))
+                else:
+                    self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def packed(array: NDArray[Any]) -> bytes:
+    """An array of floats as bytes; its type goes along."""
+    return array.dtype.str.encode() + b" " + array.tobytes()
+
+
+def unpacked(value: bytes) -> NDArray[Any]:
+    kind, _, content = value.partition(b" ")
+    return np.frombuffer(content, dtype=kind.decode()).copy()
+
+
+def plain(value: Any) -> bytes:
+    """Numbers, texts, lists and tables as bytes; floats keep every digit."""
+    return json.dumps(value, allow_nan=False).encode()

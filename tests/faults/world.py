@@ -1,0 +1,339 @@
+"""A deterministic world that goes wrong: one server, some clients, a network and disks, from one seed.
+
+The network drops, delays, repeats and reorders. A disk loses what was not synced, and may keep a torn
+part of it. Processes are killed at every step: before, within and after a write, before and after they
+send. After every event the ledger is held, exactly, against what is on the disks:
+
+    x + r + Σ w·e + what is in flight + what was wiped = x₀ + Σ w·(applied steps)
+
+Numbers are small multiples of powers of two, so that sums are exact in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from flexfl.control.baselines import RandomisedSend, TopKSend
+from flexfl.control.policy import FixedCompute, OnlineSend, Policy, SendAll
+from flexfl.control.queues import VirtualQueue
+from flexfl.costs import ConstantCompute, ConstantMessage
+from flexfl.deploy.protocol import Client, Downlink, ProtocolError, Server, Work
+from flexfl.deploy.protocol.messages import TAKEN
+from flexfl.deploy.protocol.store import unpacked
+from flexfl.streams import Streams
+from flexfl.wire.sparse import decode
+
+DIM = 6
+RATE, PROB = 0.5, 0.5  # −η/q = −1
+RUN = "world"
+
+
+class Killed(BaseException):
+    """The process is gone; what it had in memory with it."""
+
+
+class Disk:
+    """A file that grows; what was not synced may be lost or torn when its process dies."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.synced, self._written = b"", b""
+        self.fuse: int | None = None
+        """So many operations from now on, the process dies."""
+
+    def burn(self) -> None:
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                raise Killed
+
+    def append(self, data: bytes) -> None:
+        self.burn()
+        self._written += data
+        self.burn()
+
+    def sync(self) -> None:
+        self.burn()
+        self.synced, self._written = self.synced + self._written, b""
+        self.burn()
+
+    def crash(self) -> None:
+        """Of what was not synced, nothing, a part, or a part with damage is left."""
+        left = bytearray(self._written[: self._rng.randint(0, len(self._written))])
+        if left and self._rng.random() < 0.5:
+            left[self._rng.randrange(len(left))] ^= 1 << self._rng.randrange(8)
+        self.synced, self._written, self.fuse = self.synced + bytes(left), b"", None
+
+
+class Log:
+    """A store as a log of records, each with its length and checksum, on such a disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+
+    def load(self) -> dict[str, bytes]:
+        values, place = read_log(self.disk.synced)
+        self.disk.synced = self.disk.synced[:place]  # a torn end is cut off
+        return values
+
+    def commit(self, changes: Mapping[str, bytes | None]) -> None:
+        named = {name: None if value is None else value.hex() for name, value in changes.items()}
+        text = json.dumps(named).encode()
+        self.disk.append(struct.pack("<II", len(text), zlib.crc32(text)) + text)
+        self.disk.sync()
+
+
+def read_log(data: bytes) -> tuple[dict[str, bytes], int]:
+    values: dict[str, bytes] = {}
+    place = 0
+    while place + 8 <= len(data):
+        size, crc = struct.unpack_from("<II", data, place)
+        text = data[place + 8 : place + 8 + size]
+        if len(text) < size or zlib.crc32(text) != crc:
+            break
+        for name, value in json.loads(text).items():
+            if value is None:
+                values.pop(name, None)
+            else:
+                values[name] = bytes.fromhex(value)
+        place += 8 + size
+    return values, place
+
+
+@dataclass
+class Machine:
+    """A process that comes and goes, and its disk."""
+
+    disk: Disk
+    process: Any = None
+
+
+@dataclass
+class Wiped:
+    """A client's state that is gone: what its steps had applied, what was lost, what was on its way."""
+
+    client: str
+    life: int
+    applied: np.ndarray
+    residual: np.ndarray
+    number: int
+    pending: bytes
+
+
+@dataclass
+class World:
+    """`make_client` and `make_store` let tests put a broken part in."""
+
+    seed: int
+    make_client: Any = Client
+    make_store: Any = Log
+    make_server: Any = Server
+    wiped: list[Wiped] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = rng = Random(self.seed)
+        self.names = [f"site-{n}" for n in range(rng.choice([1, 2, 4]))]
+        self.weights = dict.fromkeys(self.names, 1 / len(self.names))
+        self.latest = rng.choice([None, None, 0, 2])
+        self.start = np.array([rng.randint(-4, 4) for _ in range(DIM)], dtype=float)
+        self.server = Machine(Disk(rng))
+        self.clients = {name: Machine(Disk(rng)) for name in self.names}
+        self.network: list[tuple[str, str, bytes]] = []  # to, from, bytes
+        self.kinds = [rng.choice(["online", "randomised", "top-k", "all"]) for _ in range(2)]
+
+    # Processes ---------------------------------------------------------------------------------
+
+    def boot(self, name: str) -> None:
+        machine = self.machine(name)
+        try:
+            machine.process = self._new(name, self.make_store(machine.disk))
+        except Killed:
+            self.kill(name)
+
+    def _new(self, name: str, store: Any) -> Any:
+        streams = Streams(self.seed)
+        if name == "server":
+            link = Downlink(rule(self.kinds[0]), ConstantMessage(0.01, 1.0), streams, "float64")
+            return self.make_server(RUN, self.weights, store, self.start, link, latest=self.latest)
+        place = self.names.index(name)
+        work = Work(
+            place,
+            len(self.names),
+            Policy(FixedCompute(PROB), rule(self.kinds[1]), SendAll()),
+            {"compute": ConstantCompute(), "uplink": ConstantMessage(0.01, 1.0)},
+            streams,
+            RATE,
+            lambda params, used: gradient(place, used),
+            "float64",
+        )
+        return self.make_client(
+            name, RUN, store, work, dim=DIM, dtype="float64", new_life=lambda: self.rng.getrandbits(40) | 1
+        )
+
+    def machine(self, name: str) -> Machine:
+        return self.server if name == "server" else self.clients[name]
+
+    def kill(self, name: str) -> None:
+        machine = self.machine(name)
+        machine.process = None
+        machine.disk.crash()
+
+    # Events ------------------------------------------------------------------------------------
+
+    def send(self, to: str, sender: str, data: bytes) -> None:
+        self.machine(sender).disk.burn()
+        self.network.append((to, sender, data))
+        self.machine(sender).disk.burn()
+
+    def ask(self) -> None:
+        for name, data in self.server.process.asks().items():
+            self.send(name, "server", data)
+
+    def deliver(self, place: int, *, keep: bool = False) -> None:
+        to, sender, data = self.network[place] if keep else self.network.pop(place)
+        process = self.machine(to).process
+        if process is None:
+            return
+        try:
+            if to == "server":
+                process.hear(sender, data)
+            elif (answer := process.answer(data)) is not None:
+                self.send("server", to, answer)
+        except ProtocolError as error:
+            raise AssertionError(f"refused without cause: {error}") from error
+
+    def happen(self) -> None:
+        """One event."""
+        rng = self.rng
+        victim = rng.choice(["server", *self.names])
+        match rng.choices(
+            ["deliver", "repeat", "drop", "ask", "close", "kill", "fuse", "boot", "wipe"],
+            [10, 2, 1, 4, 3, 1, 2, 4, 0.3],
+        )[0]:
+            case "deliver" if self.network:
+                to = self.network[place := rng.randrange(len(self.network))][0]
+                self.guard(to, lambda: self.deliver(place))
+            case "repeat" if self.network:
+                to = self.network[place := rng.randrange(len(self.network))][0]
+                self.guard(to, lambda: self.deliver(place, keep=True))
+            case "drop" if self.network:
+                self.network.pop(rng.randrange(len(self.network)))
+            case "ask" if self.server.process:
+                self.guard("server", self.ask)
+            case "close" if self.server.process:
+                self.guard("server", self.server.process.close)
+            case "kill":
+                self.kill(victim)
+            case "fuse":
+                self.machine(victim).disk.fuse = rng.randint(0, 12)
+            case "boot":
+                for name in ["server", *self.names]:
+                    if self.machine(name).process is None:
+                        self.boot(name)
+            case "wipe" if victim != "server":
+                self.wipe(victim)
+
+    def guard(self, name: str, event: Any) -> None:
+        try:
+            event()
+        except Killed:
+            self.kill(name)
+
+    def wipe(self, name: str) -> None:
+        self.kill(name)
+        kept, _ = read_log(self.clients[name].disk.synced)
+        if kept:
+            state = json.loads(kept["state"])
+            applied = steps(self.names.index(name), state["used"])
+            self.wiped.append(
+                Wiped(
+                    name, state["life"], applied, unpacked(kept["residual"]), state["number"], kept["pending"]
+                )
+            )
+        self.clients[name].disk.synced = b""
+
+    # The ledger ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Exact, from the disks alone."""
+        kept, _ = read_log(self.server.disk.synced)
+        if not kept:
+            return
+        found = unpacked(kept["params"]) + unpacked(kept["residual"])
+        expected = self.start.copy()
+        known = json.loads(kept["clients"])
+        events = [json.loads(value) for name, value in kept.items() if name.startswith("event/")]
+        for place, name in enumerate(self.names):
+            own, _ = read_log(self.clients[name].disk.synced)
+            if own:
+                state = json.loads(own["state"])
+                expected += self.weights[name] * steps(place, state["used"])
+                found += self.weights[name] * unpacked(own["residual"])
+                life, number, what, _ = known[name]
+                taken = (life, number, what) == (state["life"], state["number"], TAKEN)
+                if own["pending"] and not taken:
+                    found += self.weights[name] * decode(own["pending"], DIM)
+        for gone in self.wiped:
+            weight = self.weights[gone.client]
+            expected += weight * (gone.applied - gone.residual)
+            if gone.pending:
+                life, number, what, _ = known[gone.client]
+                fates = [(event["life"], event["number"], event["fate"]) for event in events]
+                taken = (gone.life, gone.number, TAKEN) in [(life, number, what), *fates]
+                if not taken:  # still on its way, or lost with the rest
+                    found += weight * decode(gone.pending, DIM)
+        assert np.array_equal(found, expected), f"seed {self.seed}: {found} is not {expected}"
+
+    def run(self, events: int) -> None:
+        for _ in range(events):
+            self.happen()
+            self.check()
+
+    def heal(self) -> None:
+        """No more faults: everyone takes part again, and every update arrives."""
+        for name in ["server", *self.names]:
+            self.machine(name).disk.fuse = None
+            if self.machine(name).process is None:
+                self.boot(name)
+        server = self.server.process
+        before = server.iteration
+        for number in range(8):
+            for _ in range(3):  # one that is behind is asked twice
+                self.ask()
+                while self.network:
+                    self.deliver(0)
+            # A state that is lost may have been met last: that takes an iteration to clear up.
+            assert number < 3 or not server.waiting, f"seed {self.seed}: {server.waiting} do not answer"
+            server.close()
+            self.check()
+        assert server.iteration == before + 8
+        versions = {client.process.params.tobytes() for client in self.clients.values()}
+        assert len(versions) == 1, f"seed {self.seed}: the models differ"
+
+
+def rule(kind: str) -> Any:
+    return {
+        "online": OnlineSend(VirtualQueue(0.3, initial=0.1, floor=0.001), 0.5),
+        "randomised": RandomisedSend(0.4, 0.5),
+        "top-k": TopKSend(0.34),
+        "all": SendAll(),
+    }[kind]
+
+
+def gradient(place: int, used: int) -> np.ndarray:
+    """A few small whole numbers, other ones in every step of every client."""
+    rng = Random(1_000_003 * place + used)
+    return np.array([rng.choice([0, 0, 1, -1, 2, -3]) for _ in range(DIM)], dtype=float)
+
+
+def steps(place: int, used: int) -> np.ndarray:
+    """Σ −(η/q)·g over a client's first steps."""
+    return -RATE / PROB * sum((gradient(place, number) for number in range(used)), np.zeros(DIM))
