@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-page lint large trials bench paper check clean
+.PHONY: quickstart test test-page soak lint large trials bench paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -12,6 +12,10 @@ quickstart: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --ignore tests/browser -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+
+# A hundred thousand schedules of faults for the protocol of a deployment: an hour.
+soak: $(VENV)/.installed-dev
+	FLEXFL_SCHEDULES=100000 $(BIN)/python -m pytest -n 2 tests/faults
 
 # The interactive pages in a real browser: Chromium, from apt where it is not there yet.
 test-page: $(VENV)/.installed-browser

@@ -102,7 +102,8 @@ class Client:
         if ask.model:
             model = unpacked(ask.model)
             if model.shape != (self._dim,) or model.dtype != self._dtype or not np.isfinite(model).all():
-                raise ProtocolError(f"{self.name} was sent a model of {model.shape} {model.dtype}")
+                told = f"{self.name} was sent a model of {model.size} numbers of type {model.dtype}"
+                raise ProtocolError(f"{told}; it has {self._dim} of type {self._dtype}, all finite")
             return model
         version = self._state.version
         if self.params is None or ask.first > version or ask.first + len(ask.updates) != ask.iteration:

@@ -12,8 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.errors import FlexFLError
+from flexfl.wire.sparse import WireError
 
 _FORMAT = "1"
+_FLOATS = {b"<f4": 4, b"<f8": 8}
 
 
 class Store(Protocol):
@@ -73,11 +75,15 @@ class SqliteStore:
 
 def packed(array: NDArray[Any]) -> bytes:
     """An array of floats as bytes; its type goes along."""
-    return array.dtype.str.encode() + b" " + array.tobytes()
+    little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return little.dtype.str.encode() + b" " + little.tobytes()
 
 
 def unpacked(value: bytes) -> NDArray[Any]:
+    """The array in `value`; what others sent may be anything."""
     kind, _, content = value.partition(b" ")
+    if kind not in _FLOATS or len(content) % _FLOATS[kind]:
+        raise WireError(f"array must be of floats with 4 or 8 bytes each, got kind {kind[:8]!r}")
     return np.frombuffer(content, dtype=kind.decode()).copy()
 
 
