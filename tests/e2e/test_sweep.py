@@ -83,7 +83,7 @@ def table(path: Path) -> list[dict[str, str]]:
     return [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # test processes go to and fro between modules
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Figure 1, undisturbed."""
     folder = tmp_path_factory.mktemp("paper")

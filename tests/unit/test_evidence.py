@@ -111,7 +111,7 @@ def test_a_method_far_below_is_named_and_does_not_press_the_others(tmp_path: Pat
     accuracy = panels["test_accuracy"]
     assert accuracy.notes == ("bad lies below (ends at 0.20)",)
     assert accuracy.y_range[0] > 0.1
-    assert len(accuracy.curves) == 2
+    assert [curve.low is None for curve in accuracy.curves] == [False, True]
 
 
 def test_a_loss_far_above_is_named_and_does_not_press_the_others(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from flexfl.arrays import FloatArray
 from flexfl.control.policy import KNOBS
 from flexfl.report.catalogue import Panel, Section, overview_panels, sections_of
-from flexfl.report.curves import aligned, mean_and_deviation
+from flexfl.report.curves import Curve, aligned, mean_and_deviation
 from flexfl.report.figures import write_overview
 from flexfl.report.groups import Group, group_of
 from flexfl.report.summary import Estimate
@@ -208,7 +208,7 @@ def _focused(panel: Panel) -> Panel:
     low = max(0.0, min(starts) - 0.05)
     top = max(float(curve.highest.max()) for curve in inside)
     note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in below]
-    return replace(panel, y_range=(low, top + 0.05 * (top - low)), notes=(*panel.notes, *note))
+    return _framed(panel, below, (low, top + 0.05 * (top - low)), note)
 
 
 def _without_heights(panel: Panel) -> Panel:
@@ -218,7 +218,13 @@ def _without_heights(panel: Panel) -> Panel:
     inside = [curve for curve in panel.curves if curve not in above]
     top = max(float(curve.mean[curve.x >= 0.5 * _SETTLED * curve.x[-1]].max()) for curve in inside)
     note = [f"{curve.label} lies above (ends at {curve.mean[-1]:.3g})" for curve in above]
-    return replace(panel, y_range=(0.0, 1.1 * top), notes=(*panel.notes, *note))
+    return _framed(panel, above, (0.0, 1.1 * top), note)
+
+
+def _framed(panel: Panel, off: Sequence[Curve], y_range: tuple[float, float], notes: Sequence[str]) -> Panel:
+    """Of curves off the frame the lines stay, for whom zooms out; their bands would only cover the rest."""
+    curves = tuple(replace(curve, low=None, high=None) if curve in off else curve for curve in panel.curves)
+    return replace(panel, y_range=y_range, curves=curves, notes=(*panel.notes, *notes))
 
 
 _FRAMES = {"test_accuracy": _focused, "train_loss": _without_heights}
