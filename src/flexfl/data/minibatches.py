@@ -22,37 +22,43 @@ class Minibatches:
         self._parts, self._streams = parts, streams
         sizes = np.array([len(part) for part in parts])
         self._batch = np.minimum(batch_size, sizes)
-        self._sizes = np.unique(self._batch)
         self._per_epoch = sizes // self._batch
-        longest = int((self._per_epoch * self._batch).max())
-        self._order = np.zeros((len(parts), longest), dtype=np.int64)
+        # By batch size: the epochs that clients are in, batch by batch; `_row` is a client's place there.
+        self._orders: dict[int, IntArray] = {}
+        self._row = np.zeros(len(parts), dtype=np.int64)
+        for size in np.unique(self._batch):
+            members = (self._batch == size).nonzero()[0]
+            self._row[members] = np.arange(len(members))
+            longest = int(self._per_epoch[members].max())
+            self._orders[int(size)] = np.zeros((len(members), longest, size), dtype=np.int64)
         self._epoch = np.full(len(parts), -1)
         self.used = np.zeros(len(parts), dtype=np.int64)
 
     def peek(self, client: int, used: int) -> IntArray:
         """The samples of that client's batch number `used`."""
         epoch, place = divmod(used, int(self._per_epoch[client]))
-        size = int(self._batch[client])
-        return np.asarray(self._epoch_order(client, epoch)[place * size : (place + 1) * size])
+        return np.asarray(self._epoch_order(client, epoch)[place])
 
     def draw(self, clients: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """The next batch of each of `clients`: groups of (clients (M,), samples (M, B)) of equal B."""
-        epoch, place = np.divmod(self.used[clients], self._per_epoch[clients])
-        begins = epoch != self._epoch[clients]
-        for client, wanted in zip(clients[begins], epoch[begins], strict=True):
+        used = self.used[clients]
+        epoch, place = np.divmod(used, self._per_epoch[clients])
+        begins = (epoch != self._epoch[clients]).nonzero()[0]
+        for client, wanted in zip(clients[begins].tolist(), epoch[begins].tolist(), strict=True):
             order = self._epoch_order(client, wanted)
-            self._order[client, : len(order)] = order
-        self._epoch[clients] = epoch
-        self.used[clients] += 1
-        for size in self._sizes:
-            group, first = clients, place * size
-            if len(self._sizes) > 1:
+            self._orders[order.shape[1]][self._row[client], : len(order)] = order
+            self._epoch[client] = wanted
+        self.used[clients] = used + 1
+        for size, order in self._orders.items():
+            group, places = clients, place
+            if len(self._orders) > 1:
                 chosen = self._batch[clients] == size
-                group, first = clients[chosen], first[chosen]
+                group, places = clients[chosen], place[chosen]
             if len(group):
-                yield group, self._order[group[:, None], first[:, None] + np.arange(size)]
+                yield group, order[self._row[group], places]
 
     def _epoch_order(self, client: int, epoch: int) -> IntArray:
-        part = self._parts[client]
-        order = self._streams.generator("minibatches", int(client), int(epoch)).permutation(len(part))
-        return np.asarray(part[order[: self._per_epoch[client] * self._batch[client]]])
+        """That epoch of that client, (batches, B)."""
+        batches, size = int(self._per_epoch[client]), int(self._batch[client])
+        drawn = self._streams.generator("minibatches", client, epoch).permutation(self._parts[client])
+        return np.asarray(drawn[: batches * size].reshape(batches, size))

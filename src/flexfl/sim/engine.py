@@ -292,9 +292,8 @@ class Engine:
     ) -> FloatArray:
         """(16)–(18): what the decision costs, charged to the queue."""
         spent = spread(cost(amount), shape)
-        sound = (spent >= 0) & np.isfinite(spent)
-        if not sound.all():
-            worst = int(np.flatnonzero(~sound)[0])
+        if not (spent.min() >= 0 and spent.max() < np.inf):  # NaN is neither
+            worst = int(np.flatnonzero(~((spent >= 0) & np.isfinite(spent)))[0])
             who = f"client {worst}" if shape else "the server"
             raise CostError(knob, who, spent.flat[worst], self.iteration)
         if rule.queue is not None:

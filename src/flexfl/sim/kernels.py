@@ -21,6 +21,7 @@ Array = NDArray[Any]
 # Sums may be regrouped into vector lanes; NaN and infinity keep their meaning.
 _SUMS = {"reassoc", "contract", "nsz"}
 _BLOCK = 2048
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @njit(cache=True, fastmath=_SUMS)
@@ -122,10 +123,10 @@ def add_outer_and_measure(
     pieces = -(-outputs // at_once)
     # Sizes and factors as BLAS wants them, by address; held here for as long as the kernel runs.
     sizes = np.array([width, at_once, x.shape[1], outputs, outputs - (pieces - 1) * at_once], dtype=np.int32)
-    zero_one = np.array([0, 1], dtype=step.dtype)
+    one = np.ones(1, dtype=step.dtype)
     gemm = _GEMM[residual.dtype]
     _add_outer(
-        gemm, _TRANSPOSED, sizes, zero_one, residual, rows, start, step, x, g, cut, count, above, total
+        gemm, _TRANSPOSED, sizes, one, residual, rows, start, step, x, g, cut, count, above, total
     )
 
 
@@ -134,7 +135,7 @@ def _add_outer(
     gemm: Any,
     transposed: Array,
     sizes: Array,
-    zero_one: Array,
+    one: Array,
     residual: Array,
     rows: Array,
     start: int,
@@ -148,32 +149,31 @@ def _add_outer(
 ) -> None:
     width, at_once, outputs = sizes[0], sizes[1], sizes[3]
     pieces = (outputs + at_once - 1) // at_once
-    n, numbers = sizes.ctypes.data, zero_one.ctypes.data
+    n = sizes.ctypes.data
     found = np.zeros((len(rows) * pieces, 3))
     for task in prange(len(rows) * pieces):
         i, piece = task // pieces, task % pieces
         first, final = piece * at_once, piece == pieces - 1
         last = outputs if final else first + at_once
-        product = np.empty((last - first) * width, dtype=residual.dtype)
-        # Row-major to us is transposed to BLAS: product (in, out) = xᵀ (in, K) · g (K, out).
+        block = residual[rows[i]][start + first * width : start + last * width]
+        # Row-major to us is transposed to BLAS: block (in, out) += step · xᵀ (in, K) · g (K, out).
         addresses = (
             transposed.ctypes.data,
             transposed.ctypes.data + np.uintp(1),
             n,
             n + np.uintp(16 if final else 4),
             n + np.uintp(8),
-            numbers + np.uintp(zero_one.itemsize),
+            step.ctypes.data + np.uintp(i * step.itemsize),
             x[i].ctypes.data,
             n,
             g[i].ctypes.data + np.uintp(first * g.itemsize),
             n + np.uintp(12),
-            numbers,
-            product.ctypes.data,
+            one.ctypes.data,
+            block.ctypes.data,
             n,
         )
         _call(gemm, addresses)
-        block = residual[rows[i]][start + first * width : start + last * width]
-        c, s, a = _add_block(block, step[i], product, cut[rows[i]])
+        c, s, a = _sums(block, cut[rows[i]])
         found[task, 0], found[task, 1], found[task, 2] = c, s, a
     for task in range(len(found)):
         row = rows[task // pieces]
@@ -216,6 +216,50 @@ def measure(residual: Array, rows: Array, cut: Array, count: Array, above: Array
         row = rows[i]
         limit = cut[row]
         count[row], above[row], total[row] = _sums(residual[row], limit)
+
+
+@njit(cache=True)
+def unsure(
+    cut: Array,
+    seen_cut: Array,
+    count: Array,
+    above: Array,
+    total: Array,
+    scale: Array,
+    changed: Array,
+    level: Array,
+    rounding: float,
+) -> Array:
+    """The rows whose excess Σ (b² − cut²)₊ is not known and may, after earlier measurements, reach `level`.
+
+    As a function of cut² the excess is convex and falls. So it is at most what it was at a lower
+    threshold, and below the chord from ‖b‖² at zero to what it was at a higher one.
+    """
+    rows = np.empty(len(cut), dtype=np.int64)
+    found = 0
+    for n in range(len(cut)):
+        if not changed[n]:
+            if cut[n] == seen_cut[n]:
+                continue
+            now, then = np.float64(cut[n]) ** 2, np.float64(seen_cut[n]) ** 2
+            excess = above[n] - count[n] * then
+            share = now / max(now, then, _TINY)
+            if total[n] + (excess - total[n]) * share + rounding * scale[n] < level[n]:
+                continue
+        rows[found] = n
+        found += 1
+    return rows[:found]
+
+
+@njit(cache=True)
+def rounded_down(cut: Array, zero: float) -> Array:
+    """The largest numbers of the type of `zero` that are not above the cut, so that |b| > cut is exact."""
+    rounded = np.full(len(cut), zero)
+    for n in range(len(cut)):
+        rounded[n] = cut[n]
+        if rounded[n] > cut[n]:
+            rounded[n] = np.nextafter(rounded[n], zero)
+    return rounded
 
 
 def find_cuts(residual: Array, rows: Array, k: Array) -> tuple[Array, Array]:

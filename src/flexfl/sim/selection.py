@@ -20,7 +20,6 @@ _ROUNDING = 1e-12
 """Relative error that sums of squares may have; a row within it of being sent is measured."""
 _MAPPED_BYTES = 16 * 2**20
 """Rows of a file that are used at once; scattered ones may bring in ten times as much with their pages."""
-_TINY = np.finfo(np.float64).tiny
 
 
 class Residuals:
@@ -29,7 +28,7 @@ class Residuals:
     Rows are measured against the threshold that the rule will ask about as gradients enter, so
     that a rule that keeps to it costs no pass of its own, and what is above it is also what is
     sent. What was measured is remembered as long as the row does not change: with that, most
-    rows that no gradient entered need not be read at all (see `_cannot_reach`).
+    rows that no gradient entered need not be read at all (see `kernels.unsure`).
     """
 
     def __init__(self, vectors: Vectors, *, empty: bool = False) -> None:
@@ -54,9 +53,9 @@ class Residuals:
 
     def expect(self, cut: Number) -> None:
         """Measure what enters from here on against this threshold."""
-        wanted = np.array(spread(cut, self._shape)).reshape(-1)
-        if not (wanted == self._wanted).all():
-            self._wanted, self._cut = wanted, _rounded_down(wanted, self._cut.dtype)
+        wanted = spread(cut, self._shape).reshape(-1)
+        if (wanted != self._wanted).any():
+            self._wanted[:], self._cut[:] = wanted, kernels.rounded_down(wanted, self._cut.dtype.type(0))
 
     def changed(self) -> None:
         """The vectors were written to from outside: what is known of them is void."""
@@ -92,12 +91,9 @@ class Residuals:
 
     def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
         self.expect(cut)
-        other = self._seen_cut != self._cut
-        if other.any():
-            other &= ~self._cannot_reach(enough)
-        other |= self._changed
-        if other.any():
-            self._measure(other.nonzero()[0])
+        unsure = self._unsure(spread(enough, self._shape).reshape(-1))
+        if len(unsure):
+            self._measure(unsure)
         known = self._seen_cut == self._cut
         return (self._count * known).reshape(self._shape), (self._above * known).reshape(self._shape)
 
@@ -164,22 +160,8 @@ class Residuals:
         if self._mapped:
             leave_memory(self._rows)
 
-    def _cannot_reach(self, enough: Number) -> BoolArray:
-        """Rows whose excess Σ (b² − cut²)₊ is below `enough`, told from earlier measurements.
+    def _unsure(self, level: FloatArray) -> IntArray:
+        """Rows to be read, since their excess Σ (b² − cut²)₊ may be as much as `level`."""
+        known = self._seen_cut, self._count, self._above, self._energy, self._scale, self._changed
+        return np.asarray(kernels.unsure(self._cut, *known, level, self._rounding))
 
-        As a function of cut² the excess is convex and falls. So it is at most what it was at a
-        lower threshold, and below the chord from ‖b‖² at zero to what it was at a higher one.
-        """
-        now, then = self._cut.astype(np.float64) ** 2, self._seen_cut.astype(np.float64) ** 2
-        excess = self._above - self._count * then
-        share = now / np.maximum(np.maximum(now, then), _TINY)
-        bound = self._energy + (excess - self._energy) * share
-        level = spread(enough, self._shape).reshape(-1)
-        return np.asarray(bound + self._rounding * self._scale < level)
-
-
-def _rounded_down(cut: FloatArray, dtype: Any) -> NDArray[Any]:
-    """The largest number of the rows' own type that is not above the cut, so that |b| > cut is exact."""
-    rounded = cut.astype(dtype)
-    lower = np.nextafter(rounded, np.zeros((), rounded.dtype))
-    return np.where(rounded > cut, lower, rounded)
