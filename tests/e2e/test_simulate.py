@@ -15,10 +15,10 @@ from flexfl.control import FixedCompute, Policy, SendAll
 from flexfl.control.policy import Unqueued
 from flexfl.costs import Affine, Linear
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
+from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel
 from flexfl.results.store import MetricStore
 from flexfl.sim import evaluate
-from flexfl.sim.evaluate import Evaluator
 from flexfl.spec import load_spec
 
 RNG = np.random.default_rng(5)

@@ -186,7 +186,7 @@ class World:
             {"compute": ConstantCompute(), "uplink": ConstantMessage(0.01, 1.0)},
             streams,
             RATE,
-            lambda params, used: gradient(place, used),
+            lambda params, used, iteration: (gradient(place, used), 0.0),
             "float64",
         )
         return self.make_client(
@@ -292,7 +292,7 @@ class World:
                 state = json.loads(own["state"])
                 expected += self.weights[name] * steps(place, state["used"])
                 found += self.weights[name] * unpacked(own["residual"])
-                life, number, what, _ = known[name]
+                life, number, what, *_ = known[name]
                 taken = (life, number, what) == (state["life"], state["number"], TAKEN)
                 if own["pending"] and not taken:
                     found += self.weights[name] * decode(own["pending"], DIM)
@@ -300,7 +300,7 @@ class World:
             weight = self.weights[gone.client]
             expected += weight * (gone.applied - gone.residual)
             if gone.pending:
-                life, number, what, _ = known[gone.client]
+                life, number, what, *_ = known[gone.client]
                 fates = [(event["life"], event["number"], event["fate"]) for event in events]
                 taken = (gone.life, gone.number, TAKEN) in [(life, number, what), *fates]
                 if not taken:  # still on its way, or lost with the rest

@@ -54,7 +54,7 @@ class Memory:
 def make_work(place: int = 0, gradient: Any = None) -> Work:
     costs = {"compute": ConstantCompute(), "uplink": ConstantMessage(0.1, 1.0)}
     policy = Policy(FixedCompute(), SendAll(), SendAll())
-    steps = gradient or (lambda params, used: np.full(DIM, -1.0 - place))
+    steps = gradient or (lambda params, used, iteration: (np.full(DIM, -1.0 - place), 0.0))
     return Work(place, 2, policy, costs, Streams(1), 1.0, steps, "float64")
 
 
@@ -143,7 +143,7 @@ def test_a_question_that_is_out_of_date_gets_none() -> None:
 
 def test_one_that_missed_much_is_sent_the_model_instead_of_updates() -> None:
     first = np.eye(DIM)[0]  # an update of one component is shorter than the model, two are not
-    server, clients = make_server(), {name: make_client(name, gradient=lambda *_: -first) for name in "ab"}
+    server, clients = make_server(), {name: make_client(name, gradient=lambda *_: (-first, 0.0)) for name in "ab"}
     exchange(server, clients)
     server.close()
     for _ in range(20):
@@ -252,7 +252,7 @@ def test_a_model_of_another_kind_is_refused() -> None:
 
 def test_a_gradient_that_is_not_finite_stops_its_client_and_changes_nothing() -> None:
     store = Memory()
-    client = make_client(store=store, gradient=lambda params, used: np.full(DIM, np.nan))
+    client = make_client(store=store, gradient=lambda *_: (np.full(DIM, np.nan), 0.0))
     with pytest.raises(NonFiniteError, match="iteration 0"):
         client.answer(make_server().asks()["a"])
     assert "answer" not in store.values or not store.values["answer"]

@@ -349,11 +349,11 @@ def test_budgets_by_client() -> None:
 def test_the_layout_of_shared_budgets() -> None:
     groups = [{"clients": "1-2", "limit": 0.6}, {"clients": [5, 0], "limit": 0.4}]
     spec = parse({"data": {"clients": 6}, "budget": {"uplink": {"shared": groups, "others": 0.1}}})
-    layout = spec.budget.layout("uplink", 6)
+    layout = spec.budget.layout("uplink", (6,))
     assert layout is not None
     assert_array_equal(layout.members, [1, 0, 0, 2, 3, 1])
     assert_array_equal(layout.budget, [0.6, 0.4, 0.1, 0.1])
-    assert spec.budget.layout("compute", 6) is None
+    assert spec.budget.layout("compute", (6,)) is None
 
     queue = build_policy(spec, build_costs(spec)).uplink.queue
     queue.charge(np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0]))
@@ -375,7 +375,7 @@ def test_every_client_of_a_shared_budget_has_one_queue(data: st.DataObject) -> N
     groups = [[n for n in range(clients) if owner[n] == g] for g in range(4)]
     table = {"shared": [{"clients": g, "limit": 1.0 + i} for i, g in enumerate(groups) if g], "others": 9.0}
     layout = parse({"data": {"clients": clients}, "budget": {"uplink": table}}).budget.layout(
-        "uplink", clients
+        "uplink", (clients,)
     )
     assert layout is not None
     assert layout.members is not None

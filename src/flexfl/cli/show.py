@@ -20,7 +20,10 @@ from flexfl.control.policy import KNOBS
 if TYPE_CHECKING:
     from flexfl.experiments import Cell, Outcome
     from flexfl.report.evidence import Evidence
-    from flexfl.sim.progress import Progress as RunProgress
+    from flexfl.results.progress import Live as LiveProgress
+    from flexfl.results.progress import Progress as RunProgress
+
+    Shown = RunProgress | LiveProgress
 
 _REFRESH_SECONDS = 0.2
 _PLAIN_LINES = 20
@@ -53,7 +56,7 @@ class ProgressLine:
         if self._console.is_terminal:
             self._live.stop()
 
-    def update(self, progress: RunProgress) -> None:
+    def update(self, progress: Shown) -> None:
         if not self._console.is_terminal:
             if progress.iteration % self._every == 0 and progress.iteration > self._shown:
                 self._shown = progress.iteration
@@ -73,7 +76,7 @@ class ProgressLine:
         self._live.update(Group(self._bar, _evaluation(progress), costs), refresh=True)
 
 
-def _evaluation(progress: RunProgress) -> Text:
+def _evaluation(progress: Shown) -> Text:
     text = Text()
     loss, accuracy = (progress.evaluation.get(name) for name in ("train_loss", "test_accuracy"))
     if loss is not None:
@@ -83,7 +86,7 @@ def _evaluation(progress: RunProgress) -> Text:
     return text
 
 
-def _costs(progress: RunProgress) -> Text:
+def _costs(progress: Shown) -> Text:
     text = Text()
     for knob, spent in progress.average_cost.items():
         text.append(f"{knob} ")
@@ -92,7 +95,7 @@ def _costs(progress: RunProgress) -> Text:
     return text
 
 
-def _plain_line(progress: RunProgress) -> Text:
+def _plain_line(progress: Shown) -> Text:
     return (
         Text(f"iteration {progress.iteration}/{progress.total}  ") + _evaluation(progress) + _costs(progress)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,13 @@ def load_federated(spec: DataSpec, *, seed: int) -> Federated:
     )
 
 
+def load_own(spec: DataSpec, path: Path) -> Federated:
+    """One client's own samples, from an .npz file with train_x and train_y; scaled as `spec` says."""
+    entry = CATALOGUE.get(spec.name)
+    images = FASHION if spec.name == "fashion-mini" else entry.images if entry else None
+    return Federated.of_clients([_pair(_read_npz(path, ("train_x", "train_y")), "train", images)])
+
+
 def load_pairs(spec: DataSpec) -> tuple[Pair, Pair]:
     """Training and test set."""
     return _load(spec)[:2]
@@ -68,20 +75,20 @@ def _load(spec: DataSpec) -> tuple[Pair, Pair, str | None]:
 
 
 def _pairs(arrays: Mapping[str, NDArray[Any]], images: Images | None) -> tuple[Pair, Pair]:
+    return _pair(arrays, "train", images), _pair(arrays, "test", images)
+
+
+def _pair(arrays: Mapping[str, NDArray[Any]], split: str, images: Images | None) -> Pair:
     """Tensors; without `images` the features are taken as they are, as float32."""
-
-    def pair(split: str) -> Pair:
-        features, labels = arrays[f"{split}_x"], arrays[f"{split}_y"]
-        for name, array in ((f"{split}_x", features), (f"{split}_y", labels)):
-            if array.dtype.kind not in "uifb":
-                rule = f"must hold numbers in {name}"
-                raise InputError([Fault("data.path", rule, str(array.dtype), "save it as numbers")])
-        if labels.dtype.kind != "f":
-            labels = labels.astype(np.int64, copy=False)
-        scaled = images(features) if images else features.astype(np.float32, copy=False)
-        return torch.as_tensor(scaled), torch.as_tensor(labels)
-
-    return pair("train"), pair("test")
+    features, labels = arrays[f"{split}_x"], arrays[f"{split}_y"]
+    for name, array in ((f"{split}_x", features), (f"{split}_y", labels)):
+        if array.dtype.kind not in "uifb":
+            rule = f"must hold numbers in {name}"
+            raise InputError([Fault("data.path", rule, str(array.dtype), "save it as numbers")])
+    if labels.dtype.kind != "f":
+        labels = labels.astype(np.int64, copy=False)
+    scaled = images(features) if images else features.astype(np.float32, copy=False)
+    return torch.as_tensor(scaled), torch.as_tensor(labels)
 
 
 def _read_published(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:
@@ -92,16 +99,16 @@ def _read_published(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:
         raise InputError([fault]) from error
 
 
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The four arrays of an .npz file; nothing in it is ever executed."""
+def _read_npz(path: Path, wanted: Sequence[str] = ARRAYS) -> dict[str, NDArray[Any]]:
+    """The wanted arrays of an .npz file; nothing in it is ever executed."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            missing = [name for name in ARRAYS if name not in archive]
+            missing = [name for name in wanted if name not in archive]
             if not missing:
-                return {name: archive[name] for name in ARRAYS}
+                return {name: archive[name] for name in wanted}
     except _UNREADABLE as error:
         remedy = "save it with numpy.savez"
         fault = Fault("data.path", f"must be an .npz file of plain arrays ({error})", str(path), remedy)
         raise InputError([fault]) from error
-    rule = f"must hold the arrays {', '.join(ARRAYS)}"
+    rule = f"must hold the arrays {', '.join(wanted)}"
     raise InputError([Fault("data.path", rule, f"{path} without {', '.join(missing)}", "add them")])

@@ -16,10 +16,14 @@ class Minibatches:
     The order of an epoch comes from the stream (client, epoch), and all that is remembered is
     how many batches each client has used. A client with fewer samples than a batch uses them
     all, every time.
+
+    first  the number of the first of these clients: one of a deployment draws what it would in a simulation
     """
 
-    def __init__(self, parts: Sequence[IntArray], batch_size: int, streams: Streams) -> None:
-        self._parts, self._streams = parts, streams
+    def __init__(
+        self, parts: Sequence[IntArray], batch_size: int, streams: Streams, *, first: int = 0
+    ) -> None:
+        self._parts, self._streams, self._first = parts, streams, first
         sizes = np.array([len(part) for part in parts])
         self._batch = np.minimum(batch_size, sizes)
         self._per_epoch = sizes // self._batch
@@ -60,5 +64,6 @@ class Minibatches:
     def _epoch_order(self, client: int, epoch: int) -> IntArray:
         """That epoch of that client, (batches, B)."""
         batches, size = int(self._per_epoch[client]), int(self._batch[client])
-        drawn = self._streams.generator("minibatches", client, epoch).permutation(self._parts[client])
+        stream = self._streams.generator("minibatches", self._first + client, epoch)
+        drawn = stream.permutation(self._parts[client])
         return np.asarray(drawn[: batches * size].reshape(batches, size))

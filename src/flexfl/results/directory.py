@@ -94,9 +94,13 @@ class RunDirectory:
         """The newest checkpoint, with the metrics rewound to it; None for a run that has none."""
         state, self._state = self._state, None
         found = self.store.checkpoint()
-        self.store.rewind(0 if found is None else found[0])
-        (self.path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
+        self.rewind(0 if found is None else found[0])
         return state
+
+    def rewind(self, iteration: int) -> None:
+        """Go on from `iteration`: what was recorded past it is forgotten."""
+        self.store.rewind(iteration)
+        (self.path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
 
     def _read_state(self) -> dict[str, NDArray[np.generic]] | None:
         found = self.store.checkpoint()

@@ -29,12 +29,12 @@ from flexfl.algorithm import reference
 from flexfl.data.augment import crop_flip
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
+from flexfl.evaluate import Evaluator
 from flexfl.models.build import build_model
 from flexfl.models.flat import FlatModel
 from flexfl.models.networks import cnn, mlp
 from flexfl.sim import kernels
 from flexfl.sim.engine import Engine, Problem
-from flexfl.sim.evaluate import Evaluator
 from flexfl.sim.process import threads, usable_threads
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.load import load_spec

@@ -125,9 +125,7 @@ def add_outer_and_measure(
     sizes = np.array([width, at_once, x.shape[1], outputs, outputs - (pieces - 1) * at_once], dtype=np.int32)
     one = np.ones(1, dtype=step.dtype)
     gemm = _GEMM[residual.dtype]
-    _add_outer(
-        gemm, _TRANSPOSED, sizes, one, residual, rows, start, step, x, g, cut, count, above, total
-    )
+    _add_outer(gemm, _TRANSPOSED, sizes, one, residual, rows, start, step, x, g, cut, count, above, total)
 
 
 @njit(parallel=True, cache=True, fastmath=_SUMS)

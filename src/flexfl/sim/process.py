@@ -12,30 +12,10 @@ import numba
 import torch
 from threadpoolctl import threadpool_limits
 
-from flexfl.errors import Fault
-
 
 def usable_threads(wanted: int | None) -> int:
     """So many as wanted, or as torch has; not more than numba was started with."""
     return min(wanted or torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))
-
-
-def check_device(name: str, dtype: torch.dtype) -> list[Fault]:
-    """What is wrong with computing on that device, here."""
-    device = torch.device(name)
-    there = {
-        "cpu": 1,
-        "cuda": torch.cuda.device_count(),
-        "mps": int(torch.backends.mps.is_available()),
-    }[device.type]
-    if (device.index or 0) >= there:
-        rule = f"must be a device that torch finds here ({there} of {device.type})"
-        return [Fault("engine.device", rule, name, 'use "cpu"')]
-    if device.type == "mps" and dtype == torch.float64:
-        return [
-            Fault("engine.dtype", "must be float32 on mps", "float64", 'use "float32", or device = "cpu"')
-        ]
-    return []
 
 
 @contextmanager

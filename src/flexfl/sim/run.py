@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -20,22 +19,21 @@ from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
+from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
-from flexfl.models.build import build_model, check_model
-from flexfl.models.flat import FlatModel
+from flexfl.prepare import prepare
 from flexfl.results.directory import RunDirectory
 from flexfl.results.partition import Partition
+from flexfl.results.progress import OnProgress, Progress
 from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
-from flexfl.sim.evaluate import Evaluator, default_loss
 from flexfl.sim.gradients import Loss
-from flexfl.sim.process import check_device, own_generator, stop_signals, threads, usable_threads
-from flexfl.sim.progress import OnProgress, Progress
+from flexfl.sim.process import own_generator, stop_signals, threads, usable_threads
 from flexfl.spec.build import build_costs, build_policy, check_costs
 from flexfl.spec.load import load_spec, to_toml
 from flexfl.spec.names import GIVEN, must_be_given_again
+from flexfl.spec.own import for_simulation
 from flexfl.spec.schema import Spec, parse
-from flexfl.streams import Streams
 
 _COMMIT_SECONDS = 2.0
 
@@ -158,24 +156,13 @@ def _prepare(
     objects: _Objects,
 ) -> Problem:
     """Build everything and check what the spec alone cannot tell, before any work starts."""
+    for_simulation(spec)
     if data is None:
         if spec.data.name.startswith(GIVEN):
             raise must_be_given_again("data.name", spec.data.name)
         data = load_federated(spec.data, seed=spec.train.seed)
-    module = build_model(spec.model, Streams(spec.train.seed)) if model is None else model
-    dtype = getattr(torch, spec.engine.dtype)
-    faults = check_device(spec.engine.device, dtype)
-    sample, labels = (
-        t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y)
-    )
-    chosen = loss or default_loss(data)
-    faults += check_model(module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None)
-    if spec.data.augment == "crop-flip" and data.train_x.ndim != 4:
-        rule = "crop-flip needs images of shape (channels, height, width)"
-        faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
-    if faults:
-        raise InputError(faults, "the model and the data")
-    costs, flat = build_costs(spec, objects.costs), FlatModel(module.to(spec.engine.device), dtype)
+    flat, chosen = prepare(spec, data, model=model, loss=loss)
+    costs = build_costs(spec, objects.costs)
     check_costs(costs, clients=data.clients, dim=flat.dim)
     return Problem(
         model=flat,

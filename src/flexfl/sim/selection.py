@@ -164,4 +164,3 @@ class Residuals:
         """Rows to be read, since their excess Σ (b² − cut²)₊ may be as much as `level`."""
         known = self._seen_cut, self._count, self._above, self._energy, self._scale, self._changed
         return np.asarray(kernels.unsure(self._cut, *known, level, self._rounding))
-

@@ -100,14 +100,14 @@ class BudgetSpec(BaseModel):
                 found.append(Fault(f"budget.{knob}", rule, min(twice), "remove it from the other"))
         return found
 
-    def layout(self, knob: str, clients: int) -> QueueLayout | None:
-        """The queues of a knob of the clients; None without any limit."""
+    def layout(self, knob: str, shape: tuple[int, ...]) -> QueueLayout | None:
+        """The queues of a knob of the clients, (N,), or of one of them, (); None without any limit."""
         value = getattr(self, knob)
         if value is None:
             return None
         if not isinstance(value, dict):
-            return QueueLayout(np.broadcast_to(np.asarray(value, dtype=float), clients), None)
-        members = np.full(clients, -1)
+            return QueueLayout(np.broadcast_to(np.asarray(value, dtype=float), shape), None)
+        members = np.full(shape, -1)
         budget = []
         for queue, group in enumerate(value["shared"]):
             members[group["clients"]] = queue

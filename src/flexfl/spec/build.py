@@ -66,20 +66,24 @@ def check_costs(costs: Mapping[str, CostModel], *, clients: int, dim: int) -> No
         raise InputError(faults, "the costs")
 
 
-def build_policy(spec: Spec, costs: Mapping[str, CostModel]) -> Policy:
-    """The three rules of the policy, each with its own queues."""
+def build_policy(spec: Spec, costs: Mapping[str, CostModel], shape: tuple[int, ...] | None = None) -> Policy:
+    """The three rules of the policy, each with its own queues.
+
+    shape is that of the clients' decisions: (N,) unless told, () for one client (`spec.own`).
+    """
+    shape = (spec.data.clients,) if shape is None else shape
     if spec.control.policy_of("compute").startswith(GIVEN):
         raise must_be_given_again("control.policy", spec.control.policy)
     return Policy(
-        compute=_compute_rule(spec, getattr(costs["compute"], "mean_cost", None)),
-        uplink=_send_rule(spec, "uplink", (spec.data.clients,)),
+        compute=_compute_rule(spec, shape, getattr(costs["compute"], "mean_cost", None)),
+        uplink=_send_rule(spec, "uplink", shape),
         downlink=_send_rule(spec, "downlink", ()),
     )
 
 
-def _compute_rule(spec: Spec, mean_cost: FloatArray | None) -> ComputeRule:
+def _compute_rule(spec: Spec, shape: tuple[int, ...], mean_cost: FloatArray | None) -> ComputeRule:
     policy = spec.control.policy_of("compute")
-    queue = _queue(spec, "compute", (spec.data.clients,))
+    queue = _queue(spec, "compute", shape)
     if policy == "fixed-prob":
         return FixedCompute(_array(spec.control.compute_prob))
     if queue is None or policy not in ("online", "randomised"):
@@ -110,7 +114,7 @@ def _queue(spec: Spec, knob: str, shape: tuple[int, ...]) -> VirtualQueue | None
     if knob == "downlink":
         limit = spec.budget.downlink
         return None if limit is None else VirtualQueue(limit, initial=initial, floor=floor)
-    layout = spec.budget.layout(knob, shape[0])
+    layout = spec.budget.layout(knob, shape)
     if layout is None:
         return None
     return VirtualQueue(layout.budget, initial=initial, floor=floor, members=layout.members)

@@ -10,16 +10,31 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from flexfl.costs import ConstantCompute, ConstantMessage, FadingChannel, PacketMessage, UniformCompute
+from flexfl.costs import (
+    ConstantCompute,
+    ConstantMessage,
+    FadingChannel,
+    MeasuredCompute,
+    MeasuredMessage,
+    PacketMessage,
+    UniformCompute,
+)
 from flexfl.spec import checks
 from flexfl.spec.names import GIVEN, is_import_path, nearest
 
-COMPUTE_COSTS: dict[str, type] = {"uniform": UniformCompute, "constant": ConstantCompute}
+COMPUTE_COSTS: dict[str, type] = {
+    "uniform": UniformCompute,
+    "constant": ConstantCompute,
+    "measured": MeasuredCompute,
+}
 MESSAGE_COSTS: dict[str, type] = {
     "fading": FadingChannel,
     "constant": ConstantMessage,
     "packets": PacketMessage,
+    "measured": MeasuredMessage,
 }
+MEASURED = "measured"
+"""The kind of costs that only a deployment has: seconds of computing, bytes of messages."""
 _POSITIVE = {"factor", "components_per_packet", "high"}
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "compute": {"kind": "uniform"},
@@ -30,6 +45,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 def _above_zero(value: float) -> bool:
     return 0 < value < math.inf
+
+
+def _share(value: float) -> bool:
+    return 0 < value <= 1
 
 
 def _from_zero(value: float) -> bool:
@@ -48,7 +67,7 @@ def _resolve(knob: str, value: Any) -> dict[str, Any]:
     if not isinstance(kind, str) or kind not in kinds:
         rule = f"must have a kind among {', '.join(kinds)} or module:name"
         raise checks.fault(rule, kind, nearest(kind, kinds))
-    parameters = {field.name: field.default for field in fields(kinds[kind])}
+    parameters = {field.name: field.default for field in fields(kinds[kind]) if field.init}
     if kind == default["kind"]:
         parameters |= {name: entry for name, entry in default.items() if name != "kind"}
     for name in value:
@@ -58,6 +77,8 @@ def _resolve(knob: str, value: Any) -> dict[str, Any]:
     for name, fallback in parameters.items():
         holds, least = (_above_zero, "> 0") if name in _POSITIVE else (_from_zero, "≥ 0")
         rule = f"needs {name} {least} and finite"
+        if name == "smoothing":
+            holds, rule = _share, "needs smoothing in (0, 1]"
         resolved[name] = checks.check_numbers(value.get(name, fallback), rule, holds, "correct it")
     if "low" in resolved:
         low, high = np.atleast_1d(resolved["low"]), np.atleast_1d(resolved["high"])

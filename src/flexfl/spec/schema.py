@@ -16,7 +16,15 @@ from flexfl.spec.between import faults_between
 from flexfl.spec.budget import BudgetSpec
 from flexfl.spec.costs import CostsSpec
 from flexfl.spec.names import nearest
-from flexfl.spec.sections import ControlSpec, DataSpec, EngineSpec, ModelSpec, RecordSpec, TrainSpec
+from flexfl.spec.sections import (
+    ControlSpec,
+    DataSpec,
+    DeploySpec,
+    EngineSpec,
+    ModelSpec,
+    RecordSpec,
+    TrainSpec,
+)
 
 
 class Spec(BaseModel):
@@ -32,10 +40,14 @@ class Spec(BaseModel):
     costs: CostsSpec = CostsSpec()
     record: RecordSpec = RecordSpec()
     engine: EngineSpec = EngineSpec()
+    deploy: DeploySpec = DeploySpec()
 
     def plain(self) -> dict[str, Any]:
-        """As TOML would have it: what is not set is left out."""
-        return self.model_dump(exclude_none=True)
+        """As TOML would have it: what is not set is left out, and so is [deploy] with nothing in it."""
+        plain = self.model_dump(exclude_none=True)
+        if self.deploy == DeploySpec():
+            del plain["deploy"]
+        return plain
 
 
 def parse(given: Mapping[str, Any], *, where: str = "the spec") -> Spec:

@@ -114,3 +114,19 @@ class EngineSpec(Section):
     dtype: Literal["float32", "float64"] = "float32"
     threads: Annotated[int | None, checks.whole(1, "leave it out to use all cores")] = None
     checkpoint_every: Annotated[int, checks.whole(1, "iterations between two checkpoints")] = 500
+
+
+class DeploySpec(Section):
+    """What only a real network needs; a simulation does without.
+
+    deadline  seconds that an iteration waits for answers; who has not answered counts as v = 0
+    wait      seconds that the start waits for all clients; then training begins with those who are there
+    latest    an update that comes later than so many iterations returns to its client's residual;
+              without it every update is taken, however late
+    values    how messages carry numbers: exact, or rounded, and what rounding drops stays in the residual
+    """
+
+    deadline: checks.PositiveFloat = 30.0
+    wait: checks.PositiveFloat = 60.0
+    latest: Annotated[int | None, checks.whole(0, "leave it out to take every update")] = None
+    values: Literal["exact", "float16", "bfloat16"] = "exact"

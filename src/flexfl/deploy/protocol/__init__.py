@@ -9,6 +9,7 @@ Whoever carries the messages may lose, delay, repeat and reorder them.
 """
 
 from flexfl.deploy.protocol.client import Client
+from flexfl.deploy.protocol.greeting import Hello, Ready, Stranger
 from flexfl.deploy.protocol.messages import Answer, Ask, Fate, ProtocolError
 from flexfl.deploy.protocol.server import Downlink, Server
 from flexfl.deploy.protocol.store import SqliteStore, Store
@@ -20,10 +21,13 @@ __all__ = [
     "Client",
     "Downlink",
     "Fate",
+    "Hello",
     "Made",
     "ProtocolError",
+    "Ready",
     "Server",
     "SqliteStore",
     "Store",
+    "Stranger",
     "Work",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 from flexfl.deploy.protocol.messages import REFUSED, Answer, Ask, ProtocolError
 from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
 from flexfl.deploy.protocol.work import Work
-from flexfl.wire.sparse import decode, encode
+from flexfl.wire.sparse import decode
 
 Vector = NDArray[Any]
+
+_SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
+"""Told as totals as well: what an answer that was lost had cost is not lost with it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class _State:
     used: int = 0  # minibatches
     number: int = 0  # of its newest update
     made_in: int = 0
+    spent: dict[str, float] = field(default_factory=dict)  # since the beginning of this life
     pending: bytes = b""
     answer: bytes = b""
 
@@ -68,7 +72,7 @@ class Client:
         self._state = _State(**told, pending=kept.get("pending", b""), answer=kept.get("answer", b""))
         self.residual = unpacked(kept["residual"])
         self.params = unpacked(kept["params"]) if "params" in kept else None
-        work.recall(json.loads(kept["queues"]))
+        work.recall(json.loads(kept["memory"]))
 
     def answer(self, data: bytes) -> bytes | None:
         """The answer to a question; None for one that is out of date."""
@@ -85,12 +89,29 @@ class Client:
         model = self._model(ask)
         if model is None:
             return replace(self._said(ask, state), version=state.version, behind=True).encode()
-        queues = self._work.queues
+        if ask.last:
+            return self._end(ask, model)
+        memory = self._work.memory
         try:
             return self._work_on(ask, model)
         except BaseException:
-            self._work.recall(queues)
+            self._work.recall(memory)
             raise
+
+    def _end(self, ask: Ask, params: Vector) -> bytes:
+        """The trained model; an update that was not decided on stays pending, should training go on."""
+        state, residual = self._settled(ask)
+        self._commit(replace(state, version=ask.iteration), params=params, residual=residual)
+        return replace(self._said(ask, state), told=self._work.evaluate(params)).encode()
+
+    def _settled(self, ask: Ask) -> tuple[_State, Vector]:
+        """State and residual after what the question says of the pending update."""
+        state, residual = self._state, self.residual
+        if state.pending and ask.fate.life == state.life and ask.fate.number >= state.number:
+            if ask.fate.what == REFUSED:
+                residual = residual + decode(state.pending, self._dim)
+            state = replace(state, pending=b"")
+        return state, residual
 
     def _said(self, ask: Ask, state: _State) -> Answer:
         """An answer without anything in it yet."""
@@ -115,26 +136,27 @@ class Client:
         return params
 
     def _work_on(self, ask: Ask, params: Vector) -> bytes:
-        state, residual = self._state, self.residual
+        state, residual = self._settled(ask)
         if state.iteration >= 0:
             self._work.pass_by(ask.iteration - state.iteration - 1)
-        if state.pending and ask.fate.life == state.life and ask.fate.number >= state.number:
-            if ask.fate.what == REFUSED:
-                residual = residual + decode(state.pending, self._dim)
-            state = replace(state, pending=b"")
+        told = self._work.evaluate(params) if ask.evaluate else {}
         if state.pending:
             components = np.count_nonzero(decode(state.pending, self._dim))
-            told = self._work.send_again(ask.iteration, int(components), self._dim)
+            told |= self._work.send_again(ask.iteration, int(components), len(state.pending), self._dim)
         else:
             made = self._work.step(ask.iteration, params, residual, state.used)
-            residual, told = made.residual, made.told
-            state = replace(state, used=made.used, pending=encode(made.message, self._work.values))
+            residual, told = made.residual, told | made.told
+            state = replace(state, used=made.used, pending=made.update)
             if state.pending:
                 state = replace(state, number=state.number + 1, made_in=ask.iteration)
+        spent = {knob: state.spent.get(knob, 0.0) + told[name] for knob, name in _SPENT.items()}
+        told |= {f"total.{knob}": total for knob, total in spent.items()}
         answer = replace(self._said(ask, state), told=told)
         if state.pending:
             answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
-        state = replace(state, iteration=ask.iteration, version=ask.iteration, answer=answer.encode())
+        state = replace(
+            state, spent=spent, iteration=ask.iteration, version=ask.iteration, answer=answer.encode()
+        )
         self._commit(state, params=params, residual=residual)
         return self._state.answer
 
@@ -145,7 +167,7 @@ class Client:
         changes: dict[str, bytes | None] = {
             "state": plain(told | {"run": self.run}),
             "residual": packed(residual),
-            "queues": plain(self._work.queues),
+            "memory": plain(self._work.memory),
             "pending": state.pending,
             "answer": state.answer,
         }

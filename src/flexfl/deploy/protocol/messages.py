@@ -6,6 +6,7 @@ model) and what became of its last update; the answer brings the next update.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,8 @@ class Ask:
     first    the model version that `updates` begin at; they lead up to `iteration`
     model    the whole model x, instead of updates; empty otherwise
     fate     of the newest update that was decided on
+    evaluate the client is to tell how good the model is on its samples
+    last     training is over: here is the model, and there is nothing more to do
     """
 
     run: str
@@ -48,6 +51,8 @@ class Ask:
     updates: tuple[bytes, ...]
     model: bytes
     fate: Fate
+    evaluate: bool = False
+    last: bool = False
 
     def encode(self) -> bytes:
         fields = {
@@ -55,12 +60,14 @@ class Ask:
             "iteration": self.iteration,
             "first": self.first,
             "fate": [self.fate.life, self.fate.number, self.fate.what],
+            "evaluate": self.evaluate,
+            "last": self.last,
         }
         return seal("ask", fields, [self.model, *self.updates])
 
     @classmethod
     def decode(cls, data: bytes) -> Ask:
-        envelope = _opened(data, "ask", {"run": str, "iteration": int, "first": int, "fate": list})
+        envelope = opened(data, "ask", _ASK)
         fields = envelope.fields
         if not envelope.blobs:
             raise WireError("ask must have a place for the model")
@@ -71,6 +78,8 @@ class Ask:
             envelope.blobs[1:],
             envelope.blobs[0],
             _fate(fields["fate"]),
+            fields["evaluate"],
+            fields["last"],
         )
 
 
@@ -106,15 +115,21 @@ class Answer:
 
     @classmethod
     def decode(cls, data: bytes) -> Answer:
-        envelope = _opened(data, "answer", _ANSWER)
-        if len(envelope.blobs) != 1:
-            raise WireError(f"answer must have one blob, got {len(envelope.blobs)}")
+        envelope = opened(data, "answer", _ANSWER, blobs=1)
         told = envelope.fields["told"]
         if not all(isinstance(value, int | float) and type(value) is not bool for value in told.values()):
             raise WireError("answer must tell numbers")
         return cls(**envelope.fields, update=envelope.blobs[0])
 
 
+_ASK: dict[str, type] = {
+    "run": str,
+    "iteration": int,
+    "first": int,
+    "fate": list,
+    "evaluate": bool,
+    "last": bool,
+}
 _ANSWER: dict[str, type] = {
     "run": str,
     "client": str,
@@ -129,7 +144,13 @@ _ANSWER: dict[str, type] = {
 }
 
 
-def _opened(data: bytes, kind: str, types: dict[str, type]) -> Envelope:
+def kind_of(data: bytes) -> str:
+    """What kind of message it is."""
+    return unseal(data).kind
+
+
+def opened(data: bytes, kind: str, types: Mapping[str, type], *, blobs: int | None = None) -> Envelope:
+    """The message of that kind in `data`, with fields of these types and so many blobs; trusts nothing."""
     envelope = unseal(data)
     if envelope.kind != kind:
         raise WireError(f"message must be of kind {kind}, got {envelope.kind}")
@@ -139,6 +160,8 @@ def _opened(data: bytes, kind: str, types: dict[str, type]) -> Envelope:
         value = envelope.fields[name]
         if type(value) is not wanted or (type(value) is int and not 0 <= value < 2**63):
             raise WireError(f"{kind} has a wrong value in {name}")
+    if blobs is not None and len(envelope.blobs) != blobs:
+        raise WireError(f"{kind} must have {blobs} blobs, got {len(envelope.blobs)}")
     return envelope
 
 

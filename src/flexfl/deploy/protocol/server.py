@@ -18,13 +18,17 @@ from numpy.typing import NDArray
 from flexfl.algorithm.client import keep
 from flexfl.compress.topk import DenseMagnitudes, topk
 from flexfl.control.policy import SendRule
-from flexfl.costs.base import CostModel
+from flexfl.costs import CostModel, Measured
 from flexfl.deploy.protocol.messages import REFUSED, TAKEN, Answer, Ask, Fate, ProtocolError
 from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
+from flexfl.deploy.protocol.work import measured, recall_measured
 from flexfl.streams import Streams
 from flexfl.wire.sparse import WireError, decode, encode, sendable
 
 Vector = NDArray[Any]
+
+_SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
+"""What a client's totals count; it is recorded when it is told, also what a lost answer had cost."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,11 @@ class Downlink:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the server knows of a client: the fate of its newest update, and its model's version."""
+    """What the server knows of a client: the fate of its newest update, its model's version, its spending."""
 
     fate: Fate = field(default_factory=Fate)
     version: int = 0
+    spent: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class Server:
         self._store, self._downlink, self._latest = store, downlink, latest
         self._state = _State(0, params, np.zeros_like(params), {name: _Known() for name in roster})
         self._updates: dict[int, bytes] = {}
+        self.records: dict[int, dict[str, Any]] = {}
+        self._written: list[int] = []
         if kept := store.load():
             self._restore(kept)
         else:
@@ -97,19 +104,21 @@ class Server:
         """Who has not answered in this iteration."""
         return [name for name in self.roster if name not in self._answered]
 
-    def asks(self) -> dict[str, bytes]:
+    def asks(self, *, evaluate: bool = False, last: bool = False) -> dict[str, bytes]:
         """A question for everyone who has not answered yet."""
-        return {name: self._ask(name).encode() for name in self.waiting}
+        return {
+            name: replace(self._ask(name), evaluate=evaluate, last=last).encode() for name in self.waiting
+        }
 
     def _ask(self, name: str) -> Ask:
         fate, version = self._state.known[name].fate, self._now[name].version
-        model, missing = packed(self.params), range(version, self.iteration)
+        missing = range(version, self.iteration)
         known = bool(self._now[name].fate.life) and name not in self._behind
         if known and all(number in self._updates for number in missing):
             updates = tuple(self._updates[number] for number in missing)
-            if sum(map(len, updates)) <= len(model):
+            if sum(map(len, updates)) <= self.params.nbytes:
                 return Ask(self.run, self.iteration, version, updates, b"", fate)
-        return Ask(self.run, self.iteration, self.iteration, (), model, fate)
+        return Ask(self.run, self.iteration, self.iteration, (), packed(self.params), fate)
 
     def hear(self, sender: str, data: bytes) -> None:
         """Take in an answer; `sender` is the name that the transport vouches for.
@@ -134,8 +143,11 @@ class Server:
             return
         if answer.update:
             self._take(sender, answer, known)
-        if answer.iteration == self.iteration:
-            self._answered[sender] = answer.told
+        if answer.iteration == self.iteration and sender not in self._answered:
+            totals = {knob: answer.told[f"total.{knob}"] for knob in _SPENT if f"total.{knob}" in answer.told}
+            spent = {_SPENT[knob]: total - known.spent.get(knob, 0.0) for knob, total in totals.items()}
+            self._now[sender] = replace(self._now[sender], spent=known.spent | totals)
+            self._answered[sender] = answer.told | spent
 
     def _admit(self, sender: str, answer: Answer) -> None:
         if sender not in self.roster:
@@ -183,55 +195,91 @@ class Server:
 
     # Going on --------------------------------------------------------------------------------
 
-    def close(self) -> dict[str, Any]:
-        """End the iteration with what was heard: missing answers count as v = 0. Commits, then tells."""
+    @property
+    def answered(self) -> dict[str, dict[str, float]]:
+        """What was told in this iteration, by name."""
+        return dict(self._answered)
+
+    def close(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """End the iteration with what was heard: missing answers count as v = 0. Commits, then tells.
+
+        The record, with `more` in it, is in the same commit, and stays until `written` is told of it.
+        """
         aggregated = self.residual  # line 10, in the order of the roster
         for name, weight in self.roster.items():
             for (sender, _, _), update in self._heard.items():
                 if sender == name:
                     aggregated = (aggregated + weight * update).astype(self.params.dtype)
+        before = self._memory
+        try:
+            return self._go_on(aggregated, dict(more or {}))
+        except BaseException:
+            self._recall(before)
+            raise
+
+    def _go_on(self, aggregated: Vector, more: dict[str, Any]) -> dict[str, Any]:
         link, dim = self._downlink, len(self.params)
         moment = link.streams.moment("downlink", self.iteration, dim)
         cost = link.cost.at(moment)
         k = link.rule.decide(cost, DenseMagnitudes(aggregated), moment)  # P3.3
+        update = sendable(topk(aggregated, k), link.values)
+        encoded, kept = encode(update, link.values), keep(aggregated, update)  # line 11
         told = {"downlink_components": int(k), "downlink_cost": float(cost(k))}
+        told["downlink_objective"] = float(np.square(kept, dtype=np.float64).sum())
+        if isinstance(link.cost, Measured):
+            told["downlink_cost"] = float(len(encoded))
+            link.cost.observe(float(k), len(encoded))
         if (queue := link.rule.queue) is not None:
             told["downlink_queue"] = float(queue.pressure)
-            before = queue.length
-            queue.charge(cost(k))  # (18)
-        update = sendable(topk(aggregated, k), link.values)
-        encoded = encode(update, link.values)
-        record = told | {
+            queue.charge(told["downlink_cost"])  # (18)
+        record: dict[str, Any] = told | {
             "iteration": self.iteration,
             "answers": dict(self._answered),
             "downlink_bytes": len(encoded),
             "events": self._events,
+            **more,
         }
         after = replace(
             self._state,
             iteration=self.iteration + 1,
             params=self.params + update,  # line 14
-            residual=keep(aggregated, update),  # line 11
+            residual=kept,
             known=self._now,
         )
         updates, changes = self._kept_updates(encoded)
         for place, event in enumerate(self._events):
             changes[f"event/{self.iteration:010d}/{place}"] = plain(event)
-        try:
-            self._store.commit(self._changes(after) | changes)
-        except BaseException:
-            if queue is not None:
-                queue.length = before
-            raise
-        self._state, self._updates = after, updates
+        changes[f"record/{self.iteration}"] = plain(record)
+        changes |= {f"record/{number}": None for number in self._written}
+        self._store.commit(self._changes(after) | changes)
+        self._state, self._updates, self._written = after, updates, []
+        self.records[after.iteration - 1] = record
         self._begin()
         return record
+
+    def written(self, until: int) -> None:
+        """The records before iteration `until` are safe elsewhere; they go with the next commit."""
+        for number in [number for number in self.records if number < until]:
+            del self.records[number]
+            self._written.append(number)
+
+    @property
+    def _memory(self) -> dict[str, float]:
+        """What the next decision depends on."""
+        queue = self._downlink.rule.queue
+        lengths = {} if queue is None else {"queue.downlink": float(queue.length)}
+        return lengths | measured({"downlink": self._downlink.cost})
+
+    def _recall(self, memory: Mapping[str, float]) -> None:
+        if (queue := self._downlink.rule.queue) is not None:
+            queue.length = np.asarray(memory["queue.downlink"], dtype=np.float64)
+        recall_measured({"downlink": self._downlink.cost}, memory)
 
     def _kept_updates(self, newest: bytes) -> tuple[dict[int, bytes], dict[str, bytes | None]]:
         """The newest updates that together are no longer than the model, which is sent instead of more."""
         updates = self._updates | {self.iteration: newest}
         changes: dict[str, bytes | None] = {f"update/{self.iteration}": newest}
-        size, most = 0, len(packed(self.params))
+        size, most = 0, self.params.nbytes
         for number in sorted(updates, reverse=True):
             size += len(updates[number])
             if size > most:
@@ -240,15 +288,14 @@ class Server:
         return updates, changes
 
     def _changes(self, state: _State) -> dict[str, bytes | None]:
-        queue = self._downlink.rule.queue
         clients = {
-            name: [known.fate.life, known.fate.number, known.fate.what, known.version]
+            name: [known.fate.life, known.fate.number, known.fate.what, known.version, known.spent]
             for name, known in state.known.items()
         }
         return {
             "state": plain({"run": self.run, "iteration": state.iteration, "roster": self.roster}),
             "clients": plain(clients),
-            "queue": plain(None if queue is None else float(queue.length)),
+            "memory": plain(self._memory),
             "params": packed(state.params),
             "residual": packed(state.residual),
         }
@@ -258,15 +305,19 @@ class Server:
         if told["run"] != self.run or told["roster"] != self.roster:
             raise ProtocolError(f"the state is of {told['run']} with {len(told['roster'])} clients")
         known = {
-            name: _Known(Fate(life, number, what), version)
-            for name, (life, number, what, version) in json.loads(kept["clients"]).items()
+            name: _Known(Fate(life, number, what), version, spent)
+            for name, (life, number, what, version, spent) in json.loads(kept["clients"]).items()
         }
         params, residual = unpacked(kept["params"]), unpacked(kept["residual"])
         self._state = _State(told["iteration"], params, residual, known)
-        if (queue := self._downlink.rule.queue) is not None:
-            queue.length = np.asarray(json.loads(kept["queue"]), dtype=np.float64)
+        self._recall(json.loads(kept["memory"]))
         self._updates = {
             int(name.partition("/")[2]): value for name, value in kept.items() if name.startswith("update/")
+        }
+        self.records = {
+            int(name.partition("/")[2]): json.loads(value)
+            for name, value in kept.items()
+            if name.startswith("record/")
         }
 
     @property

@@ -6,6 +6,7 @@ its own costs and queues.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,21 +17,23 @@ from numpy.typing import NDArray
 from flexfl.algorithm import client
 from flexfl.compress.topk import DenseMagnitudes, topk
 from flexfl.control.policy import Policy
-from flexfl.costs.base import Cost, CostModel
+from flexfl.costs import Cost, CostModel, Measured
 from flexfl.errors import NonFiniteError
 from flexfl.streams import Moment, Streams
-from flexfl.wire.sparse import message_bytes, sendable
+from flexfl.wire.sparse import encode, sendable
 
 Vector = NDArray[Any]
-Gradient = Callable[[Vector, int], Vector]
-"""g_n(x): the parameters and how many minibatches this client has used → (D,)."""
+Gradient = Callable[[Vector, int, int], tuple[Vector, float]]
+"""g_n(x): parameters, minibatches used so far, iteration → (D,), and the loss of the minibatch."""
+Evaluate = Callable[[Vector], dict[str, float]]
+"""What a client tells of a model, over all its samples."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What came out: the message v, what stays, and what to tell."""
+    """What came out: the message v as bytes, what stays, and what to tell."""
 
-    message: Vector  # v, (D,)
+    update: bytes
     residual: Vector  # e', (D,)
     used: int
     told: dict[str, float]
@@ -53,6 +56,7 @@ class Work:
     learning_rate: float
     gradient: Gradient
     values: str = "float32"
+    evaluate: Evaluate = lambda params: {}
 
     def step(self, iteration: int, params: Vector, residual: Vector, used: int) -> Made:
         dim = len(params)
@@ -69,33 +73,42 @@ class Work:
         accumulated = residual
         if computed:
             step = client.step_size(self.learning_rate, q, np.asarray(True)).astype(residual.dtype)
-            accumulated = client.accumulate(residual, self.gradient(params, used), step)  # line 6
+            began = time.perf_counter()
+            gradient, told["batch_loss"] = self.gradient(params, used, iteration)
+            accumulated = client.accumulate(residual, gradient, step)  # line 6
+            if isinstance(model := self.costs["compute"], Measured):
+                told["compute_spent"] = time.perf_counter() - began
+                model.observe(1.0, told["compute_spent"])
             if not np.isfinite(accumulated).all():
                 raise NonFiniteError("this client", "the gradient", iteration)
-        message, sent = self._send(iteration, accumulated)
-        return Made(message, client.keep(accumulated, message), used + computed, told | sent)  # line 7
-
-    def _send(self, iteration: int, accumulated: Vector) -> tuple[Vector, dict[str, float]]:
-        moment, cost = self._uplink(iteration, len(accumulated))
+        moment, cost = self._uplink(iteration, dim)
         k = self.policy.uplink.decide(cost, DenseMagnitudes(accumulated), moment)  # P3.2
-        return sendable(topk(accumulated, k), self.values), self._pay(cost, int(k), len(accumulated))
+        message = sendable(topk(accumulated, k), self.values)
+        update, kept = encode(message, self.values), client.keep(accumulated, message)  # line 7
+        told |= self._pay(cost, int(k), len(update))
+        told["uplink_objective"] = float(np.square(kept, dtype=np.float64).sum())
+        return Made(update, kept, used + computed, told)
 
-    def send_again(self, iteration: int, components: int, dim: int) -> dict[str, float]:
+    def send_again(self, iteration: int, components: int, size: int, dim: int) -> dict[str, float]:
         """An iteration in which an earlier update goes once more: paid again, and nothing else is done."""
+        told = {"computed": 0.0, "compute_cost": 0.0, "compute_spent": 0.0}
         if (queue := self.policy.compute.queue) is not None:
+            told["compute_queue"] = float(queue.pressure)
             queue.charge(0.0)
-        return self._pay(self._uplink(iteration, dim)[1], components, dim)
+        return told | self._pay(self._uplink(iteration, dim)[1], components, size)
 
     def _uplink(self, iteration: int, dim: int) -> tuple[Moment, Cost]:
         moment = self.streams.moment("uplink", iteration, dim, (self.clients,)).of(self.place)
         return moment, self.costs["uplink"].at(moment)
 
-    def _pay(self, cost: Cost, k: int, dim: int) -> dict[str, float]:
-        told = {"uplink_components": float(k), "uplink_cost": float(cost(k))}
-        told["uplink_bytes"] = float(message_bytes(np.asarray(k), dim, self.values))
+    def _pay(self, cost: Cost, k: int, size: int) -> dict[str, float]:
+        told = {"uplink_components": float(k), "uplink_bytes": float(size), "uplink_cost": float(cost(k))}
+        if isinstance(model := self.costs["uplink"], Measured):
+            told["uplink_cost"] = float(size)
+            model.observe(k, size)
         if (queue := self.policy.uplink.queue) is not None:
             told["uplink_queue"] = float(queue.pressure)
-            queue.charge(cost(k))  # (17)
+            queue.charge(told["uplink_cost"])  # (17)
         return told
 
     def pass_by(self, iterations: int) -> None:
@@ -106,11 +119,30 @@ class Work:
                     queue.charge(0.0)
 
     @property
-    def queues(self) -> dict[str, float]:
-        """How long its queues are: all the state that its decisions have."""
-        return {knob: float(queue.length) for knob, queue in self.policy.queues.items() if knob != "downlink"}
+    def memory(self) -> dict[str, float]:
+        """All that its decisions depend on: the lengths of its queues, and what costs were measured to be."""
+        queues = {
+            f"queue.{knob}": float(queue.length)
+            for knob, queue in self.policy.queues.items()
+            if knob != "downlink"
+        }
+        return queues | measured(self.costs)
 
-    def recall(self, lengths: Mapping[str, float]) -> None:
-        """Go on with these queues."""
-        for knob, length in lengths.items():
-            self.policy.queues[knob].length = np.asarray(length, dtype=np.float64)
+    def recall(self, memory: Mapping[str, float]) -> None:
+        """Go on with it."""
+        for knob, queue in self.policy.queues.items():
+            if knob != "downlink":
+                queue.length = np.asarray(memory[f"queue.{knob}"], dtype=np.float64)
+        recall_measured(self.costs, memory)
+
+
+def measured(costs: Mapping[str, CostModel]) -> dict[str, float]:
+    """What those of the costs that are measured have found so far."""
+    return {f"cost.{knob}": model.estimate for knob, model in costs.items() if isinstance(model, Measured)}
+
+
+def recall_measured(costs: Mapping[str, CostModel], memory: Mapping[str, float]) -> None:
+    """Go on from there."""
+    for knob, model in costs.items():
+        if isinstance(model, Measured):
+            model.estimate = memory[f"cost.{knob}"]

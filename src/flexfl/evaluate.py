@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from flexfl.data.federated import Federated
+from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients import Loss
 
 _MOST = 4000
 _LAYER_BYTES = 16 * 2**20

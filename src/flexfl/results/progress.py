@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flexfl.control.policy import KNOBS
 from flexfl.results.run import Run
+
+LIVE_FILE = "live.json"
 
 
 @dataclass
@@ -59,6 +63,37 @@ class Progress:
         if len(run.evaluations["iteration"]):
             last = {name: float(column[-1]) for name, column in run.evaluations.items()}
             self.evaluation = {name: None if np.isnan(value) else value for name, value in last.items()}
+
+
+@dataclass(frozen=True)
+class Live:
+    """The same for those who look on from another process: a small file that is replaced as a whole."""
+
+    total: int
+    iteration: int
+    evaluation: Mapping[str, float | None]
+    budgets: Mapping[str, float | None]
+    average_cost: Mapping[str, float]
+    seconds_left: float | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, progress: Progress, **more: Any) -> Live:
+        told = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
+        return cls(progress.total, progress.iteration, *told, more)
+
+    def write(self, directory: Path) -> None:
+        partial = directory / f"{LIVE_FILE}.partial"
+        partial.write_text(json.dumps(vars(self)), encoding="utf-8")
+        partial.replace(directory / LIVE_FILE)
+
+    @classmethod
+    def read(cls, directory: Path) -> Live | None:
+        """None where no run is, or its first words are still to come."""
+        try:
+            return cls(**json.loads((directory / LIVE_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
 
 
 OnProgress = Callable[[Progress], None]

@@ -1,0 +1,66 @@
+"""Before the first question: the server says what the run is, a client says whether it can take part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flexfl.deploy.protocol.messages import opened
+from flexfl.wire.envelope import seal
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What a client needs to know of a run: its spec, and which of the clients it is."""
+
+    run: str
+    spec: str  # TOML
+    place: int
+    clients: int
+
+    def encode(self) -> bytes:
+        return seal(
+            "hello", {"run": self.run, "place": self.place, "clients": self.clients}, [self.spec.encode()]
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hello:
+        envelope = opened(data, "hello", {"run": str, "place": int, "clients": int}, blobs=1)
+        fields = envelope.fields
+        return cls(
+            fields["run"], envelope.blobs[0].decode(errors="replace"), fields["place"], fields["clients"]
+        )
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A client's reply: its model has `dim` parameters and this fingerprint; or `fault` keeps it away."""
+
+    run: str
+    client: str
+    dim: int = 0
+    model: str = ""
+    samples: int = 0
+    fault: str = ""
+
+    def encode(self) -> bytes:
+        return seal("ready", dict(vars(self)))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Ready:
+        types = {"run": str, "client": str, "dim": int, "model": str, "samples": int, "fault": str}
+        return cls(**opened(data, "ready", types, blobs=0).fields)
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A client was asked about a run of which it knows nothing: it has just been started."""
+
+    run: str
+    client: str
+
+    def encode(self) -> bytes:
+        return seal("stranger", dict(vars(self)))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Stranger:
+        return cls(**opened(data, "stranger", {"run": str, "client": str}, blobs=0).fields)

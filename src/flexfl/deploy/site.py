@@ -1,0 +1,145 @@
+"""A client as a process: whatever arrives, it finds the run that is meant, works, and answers.
+
+A site's folder outlives processes: it holds `site.toml`, which its owner writes, and a file of durable
+state for each run.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from flexfl.deploy.learner import Learner
+from flexfl.deploy.protocol import Ask, Client, Hello, ProtocolError, Ready, SqliteStore, Stranger, Work
+from flexfl.deploy.protocol.messages import kind_of
+from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError
+from flexfl.spec import checks
+from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.names import is_import_path
+from flexfl.spec.own import own_settings
+from flexfl.spec.schema import Spec, parse
+from flexfl.streams import Streams
+
+SITE_FILE = "site.toml"
+_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class SiteSettings(BaseModel):
+    """What the owner of a site decides, and nobody else.
+
+    data     an .npz file with train_x and train_y; without it, this client's part of the spec's dataset
+    threads  cores that it may use; by default as many as torch takes
+    modules  packages whose functions a run may name ("module:function"); by default none
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    data: str | None = None
+    threads: Annotated[int | None, checks.whole(1, "leave it out to use all cores")] = None
+    modules: list[str] = []
+
+    @classmethod
+    def read(cls, folder: Path) -> SiteSettings:
+        path = folder / SITE_FILE
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return cls()
+        except (OSError, ValueError, ValidationError) as error:
+            what = str(error).splitlines()[0]
+            raise InputError(
+                [Fault(str(path), "must be TOML with data, threads and modules", what)]
+            ) from error
+
+
+class Site:
+    """Client `name`; `answer` is called for one message after another."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self._folder = name, folder
+        self._client: Client | None = None
+        self._store: SqliteStore | None = None
+        self._ready: Ready | None = None
+
+    def answer(self, data: bytes) -> bytes | None:
+        """What to reply; None for nothing. What does not belong here raises `FlexFLError`."""
+        if kind_of(data) == "hello":
+            return self._take_part(Hello.decode(data)).encode()
+        run = Ask.decode(data).run
+        if self._client is None or self._client.run != run:
+            return Stranger(run, self.name).encode()
+        try:
+            return self._client.answer(data)
+        except NonFiniteError as error:
+            return Ready(run, self.name, fault=str(error)).encode()
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+        self._client = self._store = self._ready = None
+
+    def _take_part(self, hello: Hello) -> Ready:
+        if self._ready is not None and self._ready.run == hello.run:
+            return self._ready
+        self.close()
+        try:
+            self._ready = self._open(hello)
+        except (FlexFLError, OSError) as error:
+            self.close()
+            return Ready(hello.run, self.name, fault=str(error))
+        return self._ready
+
+    def _open(self, hello: Hello) -> Ready:
+        if not _RUN_NAME.fullmatch(hello.run):
+            raise ProtocolError(f"a run may not be called {hello.run[:100]!r}")
+        settings = SiteSettings.read(self._folder)
+        spec = parse(tomllib.loads(hello.spec), where="the run's spec")
+        _refuse_strange_modules(spec, settings)
+        spec = own_settings(spec, hello.place)
+        torch.set_num_threads(settings.threads or torch.get_num_threads())
+        learner = Learner(spec, hello.place, Path(settings.data) if settings.data else None)
+        costs = build_costs(spec)
+        work = Work(
+            hello.place,
+            hello.clients,
+            build_policy(spec, costs, shape=()),
+            {knob: costs[knob] for knob in ("compute", "uplink")},
+            Streams(spec.train.seed),
+            spec.train.learning_rate,
+            learner.gradient,
+            values_of(spec),
+            learner.evaluate,
+        )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._store = SqliteStore(self._folder / f"{hello.run}.sqlite")
+        dim, dtype = learner.model.dim, spec.engine.dtype
+        self._client = Client(self.name, hello.run, self._store, work, dim=dim, dtype=dtype)
+        samples = len(learner.data.train_x)
+        return Ready(hello.run, self.name, dim, learner.model.fingerprint(), samples)
+
+
+def values_of(spec: Spec) -> str:
+    """How messages carry numbers."""
+    return spec.engine.dtype if spec.deploy.values == "exact" else spec.deploy.values
+
+
+def _refuse_strange_modules(spec: Spec, settings: SiteSettings) -> None:
+    """A spec comes from elsewhere: it may make a site call only what its owner has named."""
+    named: dict[str, Any] = {"model.name": spec.model.name}
+    named |= {f"costs.{knob}.kind": table["kind"] for knob, table in spec.costs}
+    faults = []
+    for setting, name in named.items():
+        package = str(name).partition(":")[0].partition(".")[0]
+        if is_import_path(name) and package not in settings.modules:
+            rule, remedy = (
+                f"must be of a package that {SITE_FILE} names",
+                f'add modules = ["{package}"] there',
+            )
+            faults.append(Fault(setting, rule, name, remedy))
+    if faults:
+        raise InputError(faults, "the run's spec")

@@ -1,0 +1,83 @@
+"""Sites in this process, and a link to them that does what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flexfl.deploy.conduct import Plan, conduct
+from flexfl.deploy.site import Site
+from flexfl.errors import FlexFLError
+from flexfl.spec.schema import parse
+
+
+class Loop:
+    """Every message arrives at once and is answered at once, unless `meddle` makes something else of it."""
+
+    def __init__(
+        self, folder: Path, names: list[str], meddle: Any = None, stop_after: int | None = None
+    ) -> None:
+        self.sites = {name: Site(name, folder / name) for name in names}
+        self._meddle = meddle or (lambda name, data, answer: answer)
+        self._came: list[tuple[str, bytes]] = []
+        self._left = stop_after
+        self.messages = 0
+        self.complaints: list[str] = []
+
+    def send(self, messages: Mapping[str, bytes]) -> None:
+        for name, data in messages.items():
+            self.messages += 1
+            if self._left is not None:
+                self._left -= 1
+            try:
+                answer = self.sites[name].answer(data)
+            except FlexFLError as error:
+                self.complaints.append(str(error))
+                continue
+            answer = self._meddle(name, data, answer)
+            if answer is not None:
+                self._came.append((name, answer))
+
+    def receive(self, seconds: float) -> list[tuple[str, bytes]]:
+        came, self._came = self._came, []
+        return came
+
+    @property
+    def stopped(self) -> bool:
+        return self._left is not None and self._left <= 0
+
+    def traffic(self) -> None:
+        return None
+
+    def close(self) -> None:
+        for site in self.sites.values():
+            site.close()
+
+
+def small_spec(clients: int = 4, **sections: Mapping[str, Any]) -> Any:
+    given: dict[str, Any] = {
+        "data": {"clients": clients, "partition": {"kind": "dirichlet", "alpha": 0.5}},
+        "train": {"iterations": 50, "evaluate_every": 10},
+        "budget": {"compute": 0.25, "uplink": 0.02, "downlink": 0.02},
+        "record": {"clients": True},
+        "deploy": {"deadline": 0.2, "wait": 1.0},
+        "engine": {"threads": 1},
+    }
+    for name, section in sections.items():
+        given[name] = given.get(name, {}) | dict(section)
+    return parse(given)
+
+
+def deploy(
+    folder: Path, spec: Any, link: Loop | None = None, *, resume: bool = False, name: str = "run"
+) -> Path:
+    """Run it to the end, or until the link is stopped; returns the run directory."""
+    names = [f"site-{n + 1}" for n in range(spec.data.clients)]
+    weights = dict.fromkeys(names, 1 / len(names))
+    loop = link or Loop(folder, names)
+    try:
+        conduct(Plan("run", spec, weights, resume=resume, threads=1).settings(), loop, folder / "server")
+    finally:
+        loop.close()
+    return folder / "server" / "run"

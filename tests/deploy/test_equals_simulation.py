@@ -1,0 +1,60 @@
+"""What runs in simulation runs between machines: the same decisions, the same parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.in_memory import deploy, small_spec
+from flexfl.results import Run
+from flexfl.results.checkpoint import read_checkpoint
+from flexfl.results.columns import CLIENT_COLUMNS
+from flexfl.results.store import MetricStore
+from flexfl.sim.run import simulate
+
+SETTINGS = {
+    "online": {},
+    "float64": {"engine": {"dtype": "float64", "threads": 1}},
+    "randomised": {"control": {"policy": "randomised", "send_ratio": 0.05}},
+    "top-k": {"control": {"policy": "top-k", "send_ratio": 0.02}},
+    "by client": {
+        "budget": {"compute": [0.1, 0.3, 0.5, 1.0], "uplink": [0.01, 0.02, 0.03, 0.04], "downlink": 0.05},
+        "control": {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}},
+        "costs": {"compute": {"kind": "uniform", "low": [0.0, 0.1, 0.2, 0.3], "high": 1.0}},
+    },
+    "packets": {"costs": {"uplink": {"kind": "packets"}}},
+    "full": {"control": {"policy": "full"}, "budget": {}},
+}
+
+
+def final_params(run: Path) -> Any:
+    store = MetricStore(run / "metrics.sqlite")
+    found = store.checkpoint()
+    store.close()
+    assert found is not None
+    return np.array(read_checkpoint(run / found[1], found[2])["params"])
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> None:
+    spec = small_spec(**setting)
+    ours = deploy(tmp_path, spec)
+    simulated = simulate(spec, out=tmp_path / "simulated")
+    np.testing.assert_allclose(final_params(ours), simulated.params, rtol=0, atol=1e-5)
+    run = Run(ours)
+    for name in CLIENT_COLUMNS:
+        exact = name in ("computed", "uplink_components", "uplink_bytes")
+        np.testing.assert_allclose(
+            run.clients[name], simulated.run.clients[name], rtol=0 if exact else 1e-3, atol=0, err_msg=name
+        )
+    for name in ("downlink_components", "downlink_bytes", "senders", "downlink_cost"):
+        np.testing.assert_allclose(run.iterations[name], simulated.run.iterations[name], err_msg=name)
+    for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
+        np.testing.assert_allclose(run.evaluations[name], simulated.run.evaluations[name], atol=1e-4)
+    assert run.summary is not None
+    assert run.summary["average_cost"]["uplink"]["spent"] == pytest.approx(
+        simulated.summary["average_cost"]["uplink"]["spent"]
+    )
