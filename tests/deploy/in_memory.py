@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flexfl.deploy.conduct import Plan, conduct
+import numpy as np
+
+from flexfl.deploy.conduct import conduct
+from flexfl.deploy.plan import Plan
 from flexfl.deploy.site import Site
 from flexfl.errors import FlexFLError
+from flexfl.results.checkpoint import read_checkpoint
+from flexfl.results.store import MetricStore
 from flexfl.spec.schema import parse
 
 
@@ -65,7 +70,8 @@ def small_spec(clients: int = 4, **sections: Mapping[str, Any]) -> Any:
         "engine": {"threads": 1},
     }
     for name, section in sections.items():
-        given[name] = given.get(name, {}) | dict(section)
+        table = given.get(name, {}) | dict(section)
+        given[name] = {key: value for key, value in table.items() if value is not None}
     return parse(given)
 
 
@@ -81,3 +87,12 @@ def deploy(
     finally:
         loop.close()
     return folder / "server" / "run"
+
+
+def final_params(run: Path) -> Any:
+    """x at the end."""
+    store = MetricStore(run / "metrics.sqlite")
+    found = store.checkpoint()
+    store.close()
+    assert found is not None
+    return np.array(read_checkpoint(run / found[1], found[2])["params"])

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.in_memory import deploy, small_spec
+from deploy.in_memory import deploy, final_params, small_spec
 from flexfl.results import Run
-from flexfl.results.checkpoint import read_checkpoint
 from flexfl.results.columns import CLIENT_COLUMNS
-from flexfl.results.store import MetricStore
 from flexfl.sim.run import simulate
 
 SETTINGS = {
@@ -28,14 +26,6 @@ SETTINGS = {
     "packets": {"costs": {"uplink": {"kind": "packets"}}},
     "full": {"control": {"policy": "full"}, "budget": {}},
 }
-
-
-def final_params(run: Path) -> Any:
-    store = MetricStore(run / "metrics.sqlite")
-    found = store.checkpoint()
-    store.close()
-    assert found is not None
-    return np.array(read_checkpoint(run / found[1], found[2])["params"])
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)

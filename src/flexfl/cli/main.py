@@ -7,7 +7,7 @@ import sys
 import typer
 
 from flexfl import __version__
-from flexfl.cli import bench, data, export, paper, report, run, sweep
+from flexfl.cli import bench, data, deploy, export, paper, report, run, sweep
 from flexfl.errors import FlexFLError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("bench")(bench.bench)
 app.add_typer(data.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 
 
 def _version(wanted: bool) -> None:

@@ -6,28 +6,30 @@ A decision needs the cost before it is known, so it is told from what was measur
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from flexfl.costs.base import Affine, CostModel, Linear
+from flexfl.costs.base import Affine, Cost, Linear
 from flexfl.streams import Moment
 
 
-@runtime_checkable
-class Measured(CostModel, Protocol):
-    """A cost model that learns from what decisions really cost; `estimate` is all it remembers."""
+class Measured(ABC):
+    """A `CostModel` that learns from what decisions really cost; `estimate` is all it remembers."""
 
     estimate: float
 
+    @abstractmethod
+    def at(self, moment: Moment) -> Cost: ...
+
+    @abstractmethod
     def observe(self, amount: float, found: float) -> None:
         """`amount` (one computation, or k components) has cost `found`."""
-        ...
 
 
 @dataclass
-class MeasuredCompute:
+class MeasuredCompute(Measured):
     """λ = α̂·q with α̂ in seconds; nothing is known before the first computation, which is free."""
 
     smoothing: float = 0.1
@@ -41,7 +43,7 @@ class MeasuredCompute:
 
 
 @dataclass
-class MeasuredMessage:
+class MeasuredMessage(Measured):
     """φ = β + γ̂·k in bytes: β `per_message` is the codec's header, γ̂ what a component has taken.
 
     `per_component` is the first guess of γ̂: a value of four bytes and one that tells its place.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-import tomllib
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -23,25 +22,25 @@ import torch
 from flexfl.data.datasets import load_pairs
 from flexfl.data.federated import Federated
 from flexfl.deploy.link import Link
+from flexfl.deploy.plan import STATE_FILE, Plan, live_file
 from flexfl.deploy.protocol import Downlink, Hello, ProtocolError, Ready, Server, SqliteStore, Stranger
 from flexfl.deploy.protocol.messages import kind_of
 from flexfl.deploy.record import Record, over_all
 from flexfl.deploy.site import values_of
-from flexfl.errors import Fault, FlexFLError, InputError, RunDirectoryError
+from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.evaluate import Evaluator, default_loss
 from flexfl.models.build import build_model
 from flexfl.models.flat import FlatModel
 from flexfl.results.directory import RunDirectory
+from flexfl.results.progress import Live
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.load import to_toml
-from flexfl.spec.own import for_network
-from flexfl.spec.schema import Spec, parse
+from flexfl.spec.schema import Spec
 from flexfl.streams import Streams
 from flexfl.wire import WireError
 
 log = logging.getLogger("flexfl.deploy")
 
-STATE_FILE = "server.sqlite"
 _GREET_SECONDS = 0.5
 """Between two greetings of a client that has not replied."""
 _AGAIN_SECONDS = 2.0
@@ -49,56 +48,32 @@ _AGAIN_SECONDS = 2.0
 _FLUSH_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A run as it is submitted.
-
-    name     of the run; its directory on the server is called so
-    spec     the settings, with as many clients as the roster
-    roster   the clients and their weights; the order gives each its place
-    resume   go on with the run of that name
-    threads  of the server; by default as many as torch takes
-    """
-
-    name: str
-    spec: Spec
-    roster: dict[str, float]
-    resume: bool = False
-    threads: int | None = None
-
-    def settings(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return vars(self) | {"spec": to_toml(self.spec)}
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Plan:
-        spec = parse(tomllib.loads(settings["spec"]), where="the spec")
-        plan = cls(**{**settings, "spec": spec})
-        for_network(spec)
-        if spec.data.clients != len(plan.roster):
-            rule = f"must be the {len(plan.roster)} of the roster"
-            raise InputError([Fault("data.clients", rule, spec.data.clients, "adjust it")])
-        return plan
-
-
 def conduct(settings: Mapping[str, Any], link: Link, folder: Path) -> None:
     """Run `settings` (a `Plan`) over `link`; all that lasts is in `folder`/NAME."""
     plan = Plan.of(settings)
+    folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(plan.threads or torch.get_num_threads())
-    with ExitStack() as stack:
-        conductor = _open(plan, link, folder / plan.name, stack)
-        conductor.gather()
-        while conductor.server.iteration < plan.spec.train.iterations:
-            if link.stopped:
-                conductor.record.flush(**conductor.told(), state="stopped")
-                return
-            conductor.iteration()
-        conductor.end()
+    try:
+        with ExitStack() as stack:
+            _train(_open(plan, link, folder, stack))
+    except FlexFLError as error:
+        total = plan.spec.train.iterations
+        Live(total, 0, {}, {}, {}, None, {"state": "failed", "error": str(error)}).write(
+            live_file(folder, plan.name)
+        )
+        raise
 
 
-def _open(plan: Plan, link: Link, path: Path, stack: ExitStack) -> _Conductor:
+def _train(conductor: _Conductor) -> None:
+    conductor.gather()
+    while not conductor.link.stopped and conductor.server.iteration < conductor.plan.spec.train.iterations:
+        conductor.iteration()
+    conductor.end()
+
+
+def _open(plan: Plan, link: Link, folder: Path, stack: ExitStack) -> _Conductor:
     """Everything that a run needs, new or as it was left."""
-    spec, streams = plan.spec, Streams(plan.spec.train.seed)
+    path, spec, streams = folder / plan.name, plan.spec, Streams(plan.spec.train.seed)
     module = build_model(spec.model, streams)
     model = FlatModel(module, getattr(torch, spec.engine.dtype))
     exists = (path / STATE_FILE).exists()
@@ -115,7 +90,8 @@ def _open(plan: Plan, link: Link, path: Path, stack: ExitStack) -> _Conductor:
     downlink = Downlink(build_policy(spec, costs).downlink, costs["downlink"], streams, values_of(spec))
     start = model.params.numpy().copy()
     server = Server(run, plan.roster, store, start, downlink, latest=spec.deploy.latest)
-    return _Conductor(plan, link, server, Record(spec, directory, server), model)
+    record = Record(spec, directory, server, live_file(folder, plan.name))
+    return _Conductor(plan, link, server, record, model)
 
 
 @dataclass
@@ -179,8 +155,11 @@ class _Conductor:
         self._tell(state="training")
 
     def end(self) -> None:
-        """Everyone gets the trained model and tells how good it is."""
+        """Everyone gets the trained model and tells how good it is; unless the run was stopped."""
         self._exchange(evaluate=True, last=True)
+        if self.link.stopped:
+            self.record.flush(**self.told(), state="stopped")
+            return
         self.record.evaluated(self.server.iteration, self._evaluation())
         summary = self.record.finish(**self.told())
         self.record.flush(**self.told(), state="finished")

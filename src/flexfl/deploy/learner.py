@@ -42,7 +42,9 @@ class Learner:
         if self._spec.data.augment == "crop-flip":
             place, total = np.array([self._place]), self._spec.data.clients
             x = crop_flip(x[None], place, total, self._streams, iteration)[0]
-        torch.manual_seed(self._streams.torch_seed(f"dropout/{self._place}", iteration))
+        # Not `torch.manual_seed`, which also queues a call with a stack trace for each absent device.
+        seed = self._streams.torch_seed(f"dropout/{self._place}", iteration)
+        torch.default_generator.manual_seed(seed)
         loss = self._loss(self.model.module(x.to(device, dtype)), y.to(dtype) if y.is_floating_point() else y)
         grads = torch.autograd.grad(loss, self._trained, allow_unused=True, materialize_grads=True)
         return torch.cat([grad.reshape(-1) for grad in grads]).cpu().numpy(), float(loss.detach())

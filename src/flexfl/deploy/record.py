@@ -7,6 +7,7 @@ so after a crash at any moment there is one row for each iteration.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,10 @@ _UNKNOWN = {"compute_queue", "uplink_queue", "compute_objective", "uplink_object
 
 
 class Record:
-    """What a run tells, written down; `flush` makes it last."""
+    """What a run tells, written down; `flush` makes it last, and `live` tells it to those who look on."""
 
-    def __init__(self, spec: Spec, directory: RunDirectory, server: Server) -> None:
-        self._spec, self._directory, self._server = spec, directory, server
+    def __init__(self, spec: Spec, directory: RunDirectory, server: Server, live: Path) -> None:
+        self._spec, self._directory, self._server, self._live = spec, directory, server, live
         budgets = {
             knob: mean_budget(getattr(spec.budget, knob), clients=len(server.roster)) for knob in KNOBS
         }
@@ -55,7 +56,7 @@ class Record:
         """Write what there is, and tell those who look on."""
         self._directory.store.commit(by_client=self._spec.record.clients)
         self._server.written(self._server.iteration)
-        Live.of(self.progress, **more).write(self._directory.path)
+        Live.of(self.progress, **more).write(self._live)
 
     def finish(self, **more: Any) -> dict[str, Any]:
         """The model and the summary."""

@@ -9,52 +9,22 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flexfl.deploy.learner import Learner
 from flexfl.deploy.protocol import Ask, Client, Hello, ProtocolError, Ready, SqliteStore, Stranger, Work
 from flexfl.deploy.protocol.messages import kind_of
+from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError
-from flexfl.spec import checks
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.names import is_import_path
 from flexfl.spec.own import own_settings
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
 
-SITE_FILE = "site.toml"
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-class SiteSettings(BaseModel):
-    """What the owner of a site decides, and nobody else.
-
-    data     an .npz file with train_x and train_y; without it, this client's part of the spec's dataset
-    threads  cores that it may use; by default as many as torch takes
-    modules  packages whose functions a run may name ("module:function"); by default none
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    data: str | None = None
-    threads: Annotated[int | None, checks.whole(1, "leave it out to use all cores")] = None
-    modules: list[str] = []
-
-    @classmethod
-    def read(cls, folder: Path) -> SiteSettings:
-        path = folder / SITE_FILE
-        try:
-            return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return cls()
-        except (OSError, ValueError, ValidationError) as error:
-            what = str(error).splitlines()[0]
-            raise InputError(
-                [Fault(str(path), "must be TOML with data, threads and modules", what)]
-            ) from error
 
 
 class Site:

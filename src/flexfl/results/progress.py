@@ -14,8 +14,6 @@ import numpy as np
 from flexfl.control.policy import KNOBS
 from flexfl.results.run import Run
 
-LIVE_FILE = "live.json"
-
 
 @dataclass
 class Progress:
@@ -82,17 +80,25 @@ class Live:
         told = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
         return cls(progress.total, progress.iteration, *told, more)
 
-    def write(self, directory: Path) -> None:
-        partial = directory / f"{LIVE_FILE}.partial"
+    def write(self, path: Path) -> None:
+        partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(vars(self)), encoding="utf-8")
-        partial.replace(directory / LIVE_FILE)
+        partial.replace(path)
 
     @classmethod
-    def read(cls, directory: Path) -> Live | None:
-        """None where no run is, or its first words are still to come."""
+    def read(cls, path: Path) -> Live | None:
+        """None where nothing is told yet."""
         try:
-            return cls(**json.loads((directory / LIVE_FILE).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            return cls.parse(path.read_text(encoding="utf-8"))
+        except OSError:
+            return None
+
+    @classmethod
+    def parse(cls, text: str) -> Live | None:
+        """None for what is none."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
             return None
 
 

@@ -14,9 +14,8 @@ from flexfl.spec.sections import ControlSpec
 def own_settings(spec: Spec, client: int) -> Spec:
     """The spec in which whatever is given for each client is that of client n, as one number."""
     for_network(spec)
-    budget, control, costs = (
-        _own(section.model_dump(exclude_none=True), client) for section in (spec.budget, spec.control, spec.costs)
-    )
+    sections = (spec.budget, spec.control, spec.costs)
+    budget, control, costs = (_own(section.model_dump(exclude_none=True), client) for section in sections)
     return spec.model_copy(
         update={
             "budget": BudgetSpec.model_validate(budget),

@@ -1,0 +1,331 @@
+"""flexfl deploy: the same method between machines."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flexfl.errors import Fault, FlexFLError, InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flexfl.deploy.nvflare.kits import Project
+    from flexfl.deploy.nvflare.session import Session
+    from flexfl.results.progress import Live
+    from flexfl.spec.schema import Spec
+
+app = typer.Typer(help="Train between machines, or between processes on this one.", no_args_is_help=True)
+
+_Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: --set train.iterations=500"),
+]
+_Project = Annotated[Path, typer.Argument(metavar="PROJECT.toml", help="Who takes part; see docs/deploy.md.")]
+_Kits = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the kits.")]
+_Admin = Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the admin.")]
+_LOOK_SECONDS = 1.0
+
+
+@app.command("demo")
+def demo(
+    spec: Annotated[
+        str, typer.Argument(metavar="[SPEC]", help="A spec that ships, or a TOML file.")
+    ] = "demo",
+    clients: Annotated[int, typer.Option("--clients", min=1, help="How many clients to start.")] = 3,
+    set_: _Set = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Run directory.", show_default="runs/deploy")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Simulate the same spec afterwards.")
+    ] = True,
+) -> None:
+    """A server and clients on this machine, over mutual TLS: certificates, training, report."""
+    console = _console()
+    from flexfl.cli.data import bring_for
+    from flexfl.cli.show import ProgressLine, show_result
+    from flexfl.spec.load import load_spec
+
+    resolved = load_spec(spec, [*(set_ or []), f"data.clients={clients}"])
+    bring_for(console, [resolved])
+    directory = out or _free(Path("runs") / "deploy")
+    train_together = _adapter().demo.demo
+    began = time.monotonic()
+    with ProgressLine(console, resolved.train.iterations) as line:
+
+        def on_step(what: str) -> None:
+            console.print(f"{time.monotonic() - began:5.1f} s  {what}")
+
+        train_together(resolved, directory, on_step=on_step, on_live=lambda live: line.update(live))
+    from flexfl.results.run import Run
+
+    summary = Run(directory).summary or {}
+    show_result(console, summary, directory)
+    _show_traffic(console, summary)
+    if compare:
+        _compare(console, resolved, summary)
+
+
+@app.command("provision")
+def provision(project: _Project, out: _Kits = Path("kits")) -> None:
+    """Certificates and settings: a folder for the server, for each client and for the admin.
+
+    Called again after clients were added to the project file, it makes what is missing.
+    """
+    given, adapter = _read(project), _adapter()
+    made = adapter.kits.provision(given, out)
+    shutil.copyfile(project, out / adapter.kits.ADMIN / adapter.project.PROJECT_FILE)
+    console = _console()
+    console.print(f"{out}: made {', '.join(made)}" if made else f"{out}: everything is there already")
+    if made:
+        console.print(
+            f"move each folder to its machine; {out / 'authority'} signs certificates: keep it here"
+        )
+
+
+@app.command("rotate")
+def rotate(
+    project: _Project,
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")],
+    out: _Kits = Path("kits"),
+) -> None:
+    """A new key and certificate for one client."""
+    _adapter().kits.rotate(_read(project), out, client)
+    _console().print(f"bring {out / client / 'startup'} to {client}, and start it again")
+
+
+@app.command("server")
+def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the server.")]) -> None:
+    """Run the server of a kit until Ctrl-C."""
+    _foreground(kit)
+
+
+@app.command("client")
+def client(
+    kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit of this client.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FILE.npz", help="Its samples: train_x and train_y.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Cores it may use.")] = None,
+    modules: Annotated[
+        list[str] | None, typer.Option("--allow", metavar="PACKAGE", help="A package that runs may call.")
+    ] = None,
+) -> None:
+    """Run the client of a kit until Ctrl-C; what is told here is kept in the kit."""
+    import tomli_w
+
+    from flexfl.deploy.settings import SITE_FILE, SiteSettings
+
+    folder = kit / "flexfl"
+    if data is not None and not data.is_file():
+        raise InputError([Fault("--data", "must be an .npz file", str(data), "name one")], "the command")
+    told = {"data": None if data is None else str(data.resolve()), "threads": threads, "modules": modules}
+    known = SiteSettings.read(folder).model_dump(exclude_none=True)
+    known |= {name: value for name, value in told.items() if value}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SITE_FILE).write_text(tomli_w.dumps(known), encoding="utf-8")
+    _foreground(kit)
+
+
+@app.command("submit")
+def submit(
+    kit: _Admin,
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A spec that ships, or a TOML file.")],
+    set_: _Set = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Of the run, on the server.", show_default="that of SPEC")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Show how it goes.")] = True,
+) -> None:
+    """Have the server and all clients of the project train SPEC."""
+    from flexfl.deploy.plan import Plan
+    from flexfl.spec.load import load_spec
+
+    adapter, project = _adapter(), _read(kit / "project.toml")
+    resolved = load_spec(spec, [*(set_ or []), f"data.clients={len(project.clients)}"])
+    called = name or Path(spec).stem
+    plan = Plan(called, resolved, _roster(project, resolved), resume=resume)
+    Plan.of(plan.settings())  # what is wrong with it is said here, not on the server
+    console = _console()
+    with adapter.session.session(kit) as admin:
+        if busy := [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]:
+            raise FlexFLError(f"{busy[0]['name']} is still running; stop it first: flexfl deploy stop {kit}")
+        admin.submit(called, plan.settings(), list(project.clients))
+        console.print(f"{called} is submitted; look at it with: flexfl deploy status {kit}")
+        if watch:
+            _watch(console, admin, called, resolved.train.iterations)
+
+
+@app.command("status")
+def status(kit: _Admin) -> None:
+    """Who is connected, and how runs go."""
+    console, project = _console(), _read(kit / "project.toml")
+    with _adapter().session.session(kit) as admin:
+        connected = admin.clients()
+        for client_ in project.clients:
+            console.print(f"{client_}: {'connected' if client_ in connected else 'not connected'}")
+        for name in dict.fromkeys(str(job["name"]) for job in admin.jobs()):
+            live = admin.live(name)
+            console.print(_told(name, live))
+
+
+@app.command("stop")
+def stop(kit: _Admin) -> None:
+    """Stop the run; `submit --resume` goes on with it."""
+    console = _console()
+    with _adapter().session.session(kit) as admin:
+        running = [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]
+        for job in running:
+            admin.abort(str(job["job_id"]))
+            console.print(f"{job['name']} is asked to stop")
+        if not running:
+            console.print("nothing is running")
+
+
+@app.command("remove")
+def remove(kit: _Admin, client: Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")]) -> None:
+    """Log a client out and keep it out, whatever certificate it has."""
+    with _adapter().session.session(kit) as admin:
+        admin.refuse(client)
+    _console().print(
+        f"{client} is refused from now on; let it in again with: flexfl deploy admit {kit} {client}"
+    )
+
+
+@app.command("admit")
+def admit(kit: _Admin, client: Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")]) -> None:
+    """Let a removed client in again."""
+    with _adapter().session.session(kit) as admin:
+        admin.admit(client)
+    _console().print(f"{client} may connect again")
+
+
+# What the commands share ---------------------------------------------------------------------------
+
+
+def _adapter() -> Any:
+    """The modules that need NVFlare."""
+    from types import SimpleNamespace
+
+    try:
+        from flexfl.deploy import demo, project
+        from flexfl.deploy.nvflare import kits, processes, session
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(("nvflare", "psutil")):
+            raise
+        raise FlexFLError(
+            "flexfl deploy needs NVFlare; install it with: pip install 'flexfl[deploy]'"
+        ) from error
+    return SimpleNamespace(demo=demo, project=project, kits=kits, processes=processes, session=session)
+
+
+def _read(path: Path) -> Project:
+    found: Project = _adapter().project.read_project(path)
+    return found
+
+
+def _roster(project: Project, spec: Spec) -> dict[str, float]:
+    """Weights as the project has them, or the spec's list."""
+    if spec.data.weights == "samples":
+        rule = "may not be samples: sites do not tell theirs before training"
+        remedy = "give weights in the project file: clients = {north = 2, south = 1}"
+        raise InputError([Fault("data.weights", rule, "samples", remedy)], "the spec")
+    if isinstance(spec.data.weights, list):
+        return dict(zip(project.clients, spec.data.weights, strict=True))
+    return project.clients
+
+
+def _foreground(kit: Path) -> None:
+    """Run a kit's process until Ctrl-C or SIGTERM."""
+    import signal
+    import threading
+
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    process = _adapter().processes.Process(kit)
+    console = _console()
+    console.print(f"running; Ctrl-C stops it. What it says is in {kit / 'log.txt'}")
+    try:
+        while process.running and not asked.wait(0.2):
+            pass
+    finally:
+        process.stop()
+    if not asked.is_set():
+        raise FlexFLError(f"{kit} has ended by itself; see {kit / 'output.txt'}")
+    console.print("stopped")
+
+
+def _watch(console: Console, admin: Session, name: str, total: int) -> None:
+    from flexfl.cli.show import ProgressLine
+
+    with ProgressLine(console, total) as line:
+        try:
+            while True:
+                live = admin.live(name)
+                if live is not None:
+                    line.update(live)
+                    if live.more["state"] in ("finished", "failed", "stopped"):
+                        break
+                time.sleep(_LOOK_SECONDS)
+        except KeyboardInterrupt:
+            console.print(f"{name} goes on without being watched")
+            return
+    console.print(_told(name, live))
+    if live.more["state"] == "failed":
+        raise FlexFLError(str(live.more["error"]))
+
+
+def _told(name: str, live: Live | None) -> str:
+    if live is None:
+        return f"{name}: nothing is told yet"
+    parts = [f"{name}: {live.more['state']}", f"iteration {live.iteration} of {live.total}"]
+    if (accuracy := live.evaluation.get("test_accuracy")) is not None:
+        parts.append(f"test accuracy {accuracy:.3f}")
+    if present := live.more.get("present"):
+        parts.append(f"taking part: {', '.join(present)}")
+    lines = [", ".join(parts)]
+    lines += [f"  refused: {why}" for why in (live.more.get("refused") or {}).values()]
+    return "\n".join(lines)
+
+
+def _show_traffic(console: Console, summary: dict[str, Any]) -> None:
+    payload, wire = summary.get("payload_bytes"), summary.get("wire_bytes")
+    if payload:
+        total = f", {_mb(wire['up'])} up and {_mb(wire['down'])} down on the wire" if wire else ""
+        console.print(f"messages: {_mb(payload['up'])} up and {_mb(payload['down'])} down{total}")
+
+
+def _mb(count: int) -> str:
+    return f"{count / 1e6:.2f} MB"
+
+
+def _compare(console: Console, spec: Spec, summary: dict[str, Any]) -> None:
+    """The same spec in a simulation: the accuracy should be the same to the last digit that is shown."""
+    with console.status("simulating the same"):
+        from flexfl.sim.run import simulate
+
+        simulated = simulate(spec).summary
+    ours, theirs = (told["test_accuracy"] for told in (summary, simulated))
+    if ours is not None and theirs is not None:
+        console.print(f"test accuracy {ours:.4f}; simulated: {theirs:.4f}")
+
+
+def _free(base: Path) -> Path:
+    path, number = base, 1
+    while path.exists():
+        number += 1
+        path = base.with_name(f"{base.name}-{number}")
+    return path
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)

@@ -1,0 +1,135 @@
+"""A whole federation on this machine: a server and clients as processes, over mutual TLS."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomli_w
+
+from flexfl.deploy.nvflare.kits import ADMIN, SERVER, Project, provision
+from flexfl.deploy.nvflare.processes import Process, wait_for_port
+from flexfl.deploy.nvflare.session import Session, session
+from flexfl.deploy.plan import STATE_FILE, Plan, live_file
+from flexfl.errors import FlexFLError, RunDirectoryError
+from flexfl.results.progress import Live
+from flexfl.spec.schema import Spec
+
+OnLive = Callable[[Live], None]
+_LOOK_SECONDS = 0.2
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Processes that run; `clients` by name."""
+
+    project: Project
+    folder: Path
+    server: Process
+    clients: dict[str, Process]
+    admin: Session
+
+    @property
+    def server_folder(self) -> Path:
+        """Where the server keeps its runs."""
+        return self.folder / SERVER / "flexfl"
+
+    def submit(self, name: str, spec: Spec, *, resume: bool = False) -> str:
+        roster = dict(zip(self.project.clients, _weights(spec), strict=True))
+        plan = Plan(name, spec, roster, resume=resume, threads=1)
+        return self.admin.submit(name, plan.settings(), list(self.project.clients))
+
+    def watch(self, name: str, on_live: OnLive = lambda live: None) -> Live:
+        """Until the run has ended, one way or the other."""
+        while True:
+            live = Live.read(live_file(self.server_folder, name))
+            if live is not None:
+                on_live(live)
+                if live.more["state"] in ("finished", "failed", "stopped"):
+                    return live
+            if not self.server.running:
+                raise FlexFLError(f"the server has ended; see {self.server.kit / 'output.txt'}")
+            time.sleep(_LOOK_SECONDS)
+
+
+@contextmanager
+def federation(folder: Path, clients: int, *, name: str = "demo") -> Iterator[Federation]:
+    """A server and so many clients on this machine, from kits in `folder`, all stopped at the end."""
+    names = [f"site-{n + 1}" for n in range(clients)]
+    project = Project(
+        name=name, server="localhost", port=_free_port(), clients=dict.fromkeys(names, 1 / clients)
+    )
+    provision(project, folder)
+    for client in names:
+        own = folder / client / "flexfl"
+        own.mkdir(exist_ok=True)
+        # One core each: they share this machine.
+        (own / "site.toml").write_text(tomli_w.dumps({"threads": 1}), encoding="utf-8")
+    with ExitStack() as stack:
+        server = started(stack, folder / SERVER)
+        processes = {client: started(stack, folder / client) for client in names}
+        wait_for_port(project.server, project.port, server)
+        admin = stack.enter_context(session(folder / ADMIN))
+        wait_for_clients(admin, names)
+        yield Federation(project, folder, server, processes, admin)
+
+
+def started(stack: ExitStack, kit: Path) -> Process:
+    """The server or client of a kit, stopped when the stack is left."""
+    process = Process(kit)
+    stack.callback(process.stop)
+    return process
+
+
+def wait_for_clients(admin: Session, names: list[str]) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while missing := sorted(set(names) - set(admin.clients())):
+        if time.monotonic() > end:
+            raise FlexFLError(f"{', '.join(missing)} did not connect within {_START_SECONDS:.0f} s")
+        time.sleep(_LOOK_SECONDS)
+
+
+def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLive) -> None:
+    """Train `spec` between processes; the run directory is `out`, as a simulation would leave it."""
+    if out.exists():
+        raise RunDirectoryError(f"{out} exists already; choose another --out")
+    folder = Path(tempfile.mkdtemp(prefix="flexfl-demo-"))
+    try:
+        on_step(f"certificates and {spec.data.clients} clients")
+        with federation(folder, spec.data.clients) as all_of_them:
+            on_step("training over mutual TLS")
+            all_of_them.submit("run", spec)
+            live = all_of_them.watch("run", on_live)
+            if live.more["state"] != "finished":
+                raise FlexFLError(str(live.more.get("error", "the run was stopped")))
+            left_out = shutil.ignore_patterns(f"{STATE_FILE}*", ".lock")
+            shutil.copytree(all_of_them.server_folder / "run", out, ignore=left_out)
+            on_step("stopping all processes")
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):
+            error.add_note(f"what the processes said is in {folder}/*/log.txt")
+        raise
+    shutil.rmtree(folder)
+
+
+def _weights(spec: Spec) -> list[float]:
+    """w as a simulation of the spec has it."""
+    if spec.data.weights == "equal":
+        return [1 / spec.data.clients] * spec.data.clients
+    from flexfl.data.datasets import load_federated  # brings torch along
+
+    data = load_federated(spec.data, seed=spec.train.seed)
+    return [float(weight) for weight in data.weights(spec.data.weights)]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

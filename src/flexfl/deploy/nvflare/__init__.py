@@ -1,0 +1,1 @@
+"""NVFlare carries the conversation: everything here only translates."""

@@ -1,0 +1,89 @@
+"""The server's part of a job: hands the conductor a link to the job's sites, and ends with it."""
+
+from __future__ import annotations
+
+import json
+import queue
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.signal import Signal
+
+from flexfl.deploy.nvflare import channel
+from flexfl.deploy.nvflare.parent import die_with_parent
+from flexfl.deploy.nvflare.traffic import Traffic
+
+SETTINGS = "flexfl.json"  # in the job's configuration
+
+
+class CellLink:
+    """A link over the cell of the server's job process."""
+
+    def __init__(self, cell: Any, job: str, sites: list[str], port: int, abort: Signal) -> None:
+        self._cell, self._abort, self._traffic = cell, abort, Traffic(port)
+        self._cells = {site: f"{site}.{job}" for site in sites}
+        self._heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        channel.listen(cell, channel.ANSWER, self._hear)
+
+    def send(self, messages: Mapping[str, bytes]) -> None:
+        for site, data in messages.items():
+            channel.fire(self._cell, channel.ASK, self._cells[site], data)
+
+    def receive(self, seconds: float) -> list[tuple[str, bytes]]:
+        heard: list[tuple[str, bytes]] = []
+        try:
+            heard.append(self._heard.get(timeout=max(seconds, 1e-3)))
+            while True:
+                heard.append(self._heard.get_nowait())
+        except queue.Empty:
+            return heard
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self._abort.triggered)
+
+    def traffic(self) -> tuple[int, int] | None:
+        return self._traffic.sample()
+
+    def _hear(self, name: str, origin: str, data: bytes) -> None:
+        """Only a site of this job, from its own process for this job."""
+        if self._cells.get(name) == origin:
+            self._heard.put((name, data))
+
+
+class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
+    """Named in the job's configuration; `sites` are those that may take part."""
+
+    def __init__(self, sites: list[str]) -> None:
+        super().__init__()
+        self.sites = sites
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        pass
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        from flexfl.deploy.conduct import conduct  # brings torch along: not for those who only submit
+
+        die_with_parent()
+        settings = Path(fl_ctx.get_prop(FLContextKey.APP_ROOT), "config", SETTINGS)
+        folder = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT), "flexfl")
+        folder.mkdir(exist_ok=True)
+        port = int(fl_ctx.get_prop(FLContextKey.ARGS).port)
+        link = CellLink(_cell(fl_ctx), fl_ctx.get_job_id(), self.sites, port, abort_signal)
+        conduct(json.loads(settings.read_text()), link, folder)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        pass
+
+
+def _cell(fl_ctx: FLContext) -> Any:
+    """The cell of this job process; NVFlare makes it in another thread."""
+    engine = fl_ctx.get_engine()
+    while (cell := engine.get_cell()) is None:
+        time.sleep(0.01)
+    return cell

@@ -1,0 +1,81 @@
+"""A site's part of a job: gives it the server's questions one after the other, and sends its answers."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from nvflare.private.defs import AUTH_CLIENT_NAME_FOR_SJ
+
+from flexfl.deploy.nvflare import channel
+from flexfl.deploy.nvflare.parent import die_with_parent
+from flexfl.errors import FlexFLError
+
+
+class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
+    """Named in the job's configuration; it takes messages, never NVFlare's tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._worker: threading.Thread | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        if event_type == EventType.START_RUN:
+            die_with_parent()
+            folder = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT), "flexfl")
+            folder.mkdir(exist_ok=True)
+            self._start(
+                fl_ctx.get_engine().get_cell(), fl_ctx.get_identity_name(), fl_ctx.get_job_id(), folder
+            )
+        elif event_type == EventType.END_RUN and self._worker is not None:
+            self._asked.put(None)
+            self._worker.join(timeout=10)
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        raise NotImplementedError(f"there are no tasks in this job, got {task_name}")
+
+    def _start(self, cell: Any, name: str, job: str, folder: Path) -> None:
+        self._worker = threading.Thread(
+            target=self._work, args=(cell, name, f"server.{job}", folder), daemon=True, name="site"
+        )
+        self._worker.start()
+
+    def _work(self, cell: Any, name: str, server: str, folder: Path) -> None:
+        """All of the site's work, in one thread; what it cannot deal with ends the process, and the
+        launcher starts another."""
+        try:
+            self._answer_all(cell, name, server, folder)
+        except Exception:
+            self.logger.exception(f"{name} cannot go on")
+            os._exit(1)
+
+    def _answer_all(self, cell: Any, name: str, server: str, folder: Path) -> None:
+        from flexfl.deploy.site import Site  # brings torch along: not for those who only submit
+
+        def hear(signed_for: str, origin: str, data: bytes) -> None:
+            if signed_for == AUTH_CLIENT_NAME_FOR_SJ and origin == server:
+                self._asked.put(data)
+
+        site = Site(name, folder)
+        channel.listen(cell, channel.ASK, hear)
+        while (data := self._asked.get()) is not None:
+            try:
+                answer = site.answer(data)
+            except FlexFLError as error:
+                self.logger.error(f"{name}: {error}")
+                continue
+            if answer is not None:
+                channel.fire(cell, channel.ANSWER, server, answer)
+        site.close()

@@ -1,0 +1,20 @@
+"""A job process must not outlive the process that started it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+
+def die_with_parent() -> None:
+    """End at once when the parent has gone: its successor starts another job process, which needs
+    the files that this one has open. NVFlare itself takes some seconds for that."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()

@@ -1,0 +1,115 @@
+"""Server and client of a kit as child processes, without NVFlare's shell scripts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # comes with NVFlare
+
+from flexfl.deploy.nvflare.kits import ORG, settle
+from flexfl.errors import FlexFLError
+
+_APP = "nvflare.private.fed.app"
+
+
+def command(kit: Path) -> list[str]:
+    """What runs the server or the client of this kit (as startup/sub_start.sh does)."""
+    kit = kit.resolve()
+    startup = kit / "startup"
+    if (startup / "fed_server.json").exists():
+        settle(kit)
+        module, config, who = "server.server_train", "fed_server.json", []
+    elif (startup / "fed_client.json").exists():
+        name = json.loads((startup / "fed_client.json").read_text())["client"]["fqsn"]
+        module, config, who = "client.client_train", "fed_client.json", [f"uid={name}"]
+    else:
+        raise FlexFLError(f"{kit} is no kit of a server or client; `provision` makes them")
+    settings = ["secure_train=true", *who, f"org={ORG}", "config_folder=config", "heart_beat_interval=2"]
+    return [sys.executable, "-u", "-m", f"{_APP}.{module}", "-m", str(kit), "-s", config, "--set", *settings]
+
+
+class Process:
+    """A running server or client; its job processes belong to it."""
+
+    def __init__(self, kit: Path) -> None:
+        self.kit = kit
+        environment = os.environ | {"MALLOC_ARENA_MAX": "2"}
+        with (kit / "output.txt").open("ab") as output:
+            self._child = subprocess.Popen(
+                command(kit),
+                cwd=kit,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End it and its job processes; all that must last is on the disk already."""
+        family = [*_family(self.pid)]
+        for send in (_terminate, _kill):
+            for process in family:
+                send(process)
+            end = time.monotonic() + seconds
+            while any(_alive(process) for process in family) and time.monotonic() < end:
+                time.sleep(0.02)
+        self._child.wait()
+
+
+def _family(pid: int) -> Iterator[Any]:
+    """A process and all that it has started; job processes have groups of their own."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        first = psutil.Process(pid)
+        yield first
+        yield from first.children(recursive=True)
+
+
+def _terminate(process: Any) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.terminate()
+
+
+def _kill(process: Any) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
+def _alive(process: Any) -> bool:
+    """Ended is ended, even if nobody has asked for its exit code yet."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0) -> None:
+    """Until a server listens."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not process.running:
+            raise FlexFLError(f"the server in {process.kit} has ended; see {process.kit / 'output.txt'}")
+        try:
+            socket.create_connection((host, port), 1.0).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise FlexFLError(f"nothing listens on {host}:{port} after {seconds:.0f} s")

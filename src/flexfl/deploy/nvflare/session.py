@@ -1,0 +1,141 @@
+"""The admin's side: submit a job, see how it goes, stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flexfl.deploy.nvflare.controller import SETTINGS
+from flexfl.deploy.nvflare.kits import USER
+from flexfl.deploy.plan import live_file
+from flexfl.errors import FlexFLError
+from flexfl.results.progress import Live
+
+GONE = "GONE"
+_FOREVER = 1e9
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that the server knows; `status` as in `Session.status`."""
+
+    id: str
+    name: str
+    status: str
+    submitted: float
+
+
+class Session:
+    """What an admin can ask of a running server."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def submit(self, name: str, settings: dict[str, Any], sites: list[str], least: int = 0) -> str:
+        """Run a job on the server and these sites; gives its id.
+
+        least  how many of them must be there for it to start; 0 for all. Those that are not there
+               when it starts take no part in it.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            job = Path(folder, name)
+            _write_job(job, settings, sites, least or len(sites))
+            return str(self._session.submit_job(str(job)))
+
+    def status(self, job: str) -> str:
+        """As NVFlare calls it: SUBMITTED, DISPATCHED, RUNNING, FINISHED:COMPLETED, FINISHED:ABORTED…
+
+        Or GONE: NVFlare believes that it runs, but its process is not there. That is so for a second
+        or two when a job ends, and for ever if the server was killed.
+        """
+        return self._seen(job, str(self._session.get_job_meta(job)["status"]), self._running())
+
+    def jobs(self) -> list[Job]:
+        """All jobs that the server knows, newest first."""
+        running = self._running()
+        found = self._session.list_jobs(detailed=True, reverse=True)
+        return [
+            Job(job, each["name"], self._seen(job, each["status"], running), each["submit_time"])
+            for each in found
+            for job in [each["job_id"]]
+        ]
+
+    def clients(self) -> list[str]:
+        """The names of those that are connected."""
+        return sorted(client.name for client in self._session.get_connected_client_list())
+
+    def abort(self, job: str) -> None:
+        """End a job; the conductor learns of it within some seconds."""
+        self._session.abort_job(job)
+
+    def refuse(self, client: str) -> None:
+        """Log this client out and don't let it in again; `admit` takes it back."""
+        self._session.disable_client(client)
+
+    def admit(self, client: str) -> None:
+        self._session.enable_client(client)
+
+    def _running(self) -> set[str]:
+        return {each.job_id for each in self._session.get_system_info().job_info}
+
+    @staticmethod
+    def _seen(job: str, status: str, running: set[str]) -> str:
+        return GONE if status == "RUNNING" and job not in running else status
+
+
+@contextlib.contextmanager
+def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
+    """Log in with the admin's kit."""
+    from nvflare.fuel.flare_api.api_spec import NoConnection
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # it greets
+            opened = new_secure_session(USER, str(kit), timeout=seconds)
+    except (NoConnection, OSError, RuntimeError) as error:
+        raise FlexFLError(f"the server of {kit} does not answer ({error}); is it running?") from error
+    try:
+        yield Session(opened)
+    finally:
+        opened.close()
+
+
+def _write_job(job: Path, settings: dict[str, Any], sites: list[str], least: int) -> None:
+    own = "flexfl.deploy.nvflare"
+    config = job / "app" / "config"
+    config.mkdir(parents=True)
+    meta = {
+        "name": job.name,
+        "resource_spec": {},
+        "min_clients": least,
+        "deploy_map": {"app": ["server", *sites]},
+    }
+    server = {
+        "format_version": 2,
+        "server": {"task_request_interval": 1.0},
+        "workflows": [
+            {"id": "conductor", "path": f"{own}.controller.Conductor", "args": {"sites": sites}},
+        ],
+        "components": [],
+        "task_data_filters": [],
+        "task_result_filters": [],
+        "dead_client_grace_period": _FOREVER,  # a site that is gone may come back: never a reason to end
+    }
+    client = {
+        "format_version": 2,
+        "default_task_fetch_interval": 2.0,  # there are none
+        "executors": [{"tasks": ["*"], "executor": {"path": f"{own}.executor.SiteExecutor", "args": {}}}],
+        "components": [],
+        "task_data_filters": [],
+        "task_result_filters": [],
+    }
+    (job / "meta.json").write_text(json.dumps(meta))
+    (config / "config_fed_server.json").write_text(json.dumps(server))
+    (config / "config_fed_client.json").write_text(json.dumps(client))
+    (config / SETTINGS).write_text(json.dumps(settings))

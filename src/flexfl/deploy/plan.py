@@ -1,0 +1,53 @@
+"""A run as it is submitted, and where the server keeps it; needs no torch."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flexfl.errors import Fault, InputError
+from flexfl.spec.load import to_toml
+from flexfl.spec.own import for_network
+from flexfl.spec.schema import Spec, parse
+
+STATE_FILE = "server.sqlite"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run as it is submitted.
+
+    name     of the run; its directory on the server is called so
+    spec     the settings, with as many clients as the roster
+    roster   the clients and their weights; the order gives each its place
+    resume   go on with the run of that name
+    threads  of the server; by default as many as torch takes
+    """
+
+    name: str
+    spec: Spec
+    roster: dict[str, float]
+    resume: bool = False
+    threads: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return vars(self) | {"spec": to_toml(self.spec)}
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Plan:
+        spec = parse(tomllib.loads(settings["spec"]), where="the spec")
+        plan = cls(**{**settings, "spec": spec})
+        for_network(spec)
+        if spec.data.clients != len(plan.roster):
+            rule = f"must be the {len(plan.roster)} of the roster"
+            raise InputError([Fault("data.clients", rule, spec.data.clients, "adjust it")])
+        return plan
+
+
+def live_file(folder: Path, name: str) -> Path:
+    """Where the server tells how a run goes."""
+    return folder / f"{name}.live.json"

@@ -1,0 +1,303 @@
+"""The conductor over a link that misbehaves: it waits no longer than it must, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deploy.in_memory import Loop, deploy, final_params, small_spec
+from flexfl.deploy.protocol import Answer, SqliteStore
+from flexfl.deploy.protocol.messages import TAKEN, kind_of
+from flexfl.deploy.protocol.store import unpacked
+from flexfl.errors import FlexFLError, RunDirectoryError
+from flexfl.results import Run
+from flexfl.results.progress import Live
+from flexfl.wire import decode, encode
+from flexfl.wire.envelope import seal
+
+NAMES = ["site-1", "site-2", "site-3", "site-4"]
+
+
+def quick(**sections: Any) -> Any:
+    return small_spec(train={"iterations": 20, "evaluate_every": 5} | sections.pop("train", {}), **sections)
+
+
+def ledger(folder: Path, names: list[str] = NAMES) -> np.ndarray[Any, Any]:
+    """x + r + Σ w·(e + what is in flight), from the disks alone."""
+    kept = _stored(folder / "server" / "run" / "server.sqlite")
+    known = json.loads(kept["clients"])
+    total = unpacked(kept["params"]).astype(np.float64) + unpacked(kept["residual"])
+    for name in names:
+        for path in (folder / name).glob("run-*.sqlite"):
+            own = _stored(path)
+            state = json.loads(own["state"])
+            inside = unpacked(own["residual"]).astype(np.float64)
+            if own["pending"] and known[name][:3] != [state["life"], state["number"], TAKEN]:
+                inside = inside + decode(own["pending"], len(inside))
+            total = total + inside / len(names)
+    return np.asarray(total)
+
+
+def _stored(path: Path) -> dict[str, bytes]:
+    store = SqliteStore(path)
+    try:
+        return store.load()
+    finally:
+        store.close()
+
+
+def steps_applied(folder: Path, names: list[str] = NAMES) -> dict[str, int]:
+    return {
+        name: json.loads(_stored(next((folder / name).glob("run-*.sqlite")))["state"])["used"]
+        for name in names
+    }
+
+
+class Meddler:
+    """Makes something else of the answers of one site, from its n-th on."""
+
+    def __init__(self, victim: str, change: Any, *, after: int = 5) -> None:
+        self._victim, self._change, self._left = victim, change, after
+
+    def __call__(self, name: str, data: bytes, answer: bytes | None) -> bytes | None:
+        if name != self._victim or answer is None or kind_of(data) != "ask":
+            return answer
+        self._left -= 1
+        return answer if self._left >= 0 else self._change(answer)
+
+
+def not_a_number(answer: bytes) -> bytes:
+    told = Answer.decode(answer)
+    update = encode(np.ones(39760, dtype=np.float32)) if not told.update else told.update
+    damaged = bytearray(update)
+    damaged[-4:] = np.float32(np.nan).tobytes()
+    return _with_update(told, _sealed_again(bytes(damaged)))
+
+
+def _sealed_again(update: bytes) -> bytes:
+    import struct
+    import zlib
+
+    crc = zlib.crc32(update[20:], zlib.crc32(update[:16]))
+    return update[:16] + struct.pack("<I", crc) + update[20:]
+
+
+def _with_update(told: Answer, update: bytes) -> bytes:
+    from dataclasses import replace
+
+    return replace(told, update=update, number=max(1, told.number), made_in=told.iteration).encode()
+
+
+GARBAGE = {
+    "noise": (lambda answer: b"\x00\xffnonsense" * 9, "unknown header"),
+    "cut short": (lambda answer: answer[: len(answer) // 2], "checksum"),
+    "of another kind": (lambda answer: seal("wish", {}), "must be of kind answer, got wish"),
+    "of another dimension": (
+        lambda answer: _with_update(Answer.decode(answer), encode(np.ones(7, dtype=np.float32))),
+        "must be for 39760 parameters",
+    ),
+    "not a number": (not_a_number, "NaN or infinity"),
+    "in another's name": (
+        lambda answer: seal(
+            "answer",
+            {
+                **{name: getattr(Answer.decode(answer), name) for name in _FIELDS},
+                "client": "site-1",
+            },
+            [b""],
+        ),
+        "speaks in the name of site-1",
+    ),
+}
+_FIELDS = (
+    "run",
+    "life",
+    "replaces",
+    "iteration",
+    "version",
+    "number",
+    "made_in",
+    "behind",
+    "told",
+)
+
+
+@pytest.mark.parametrize("case", GARBAGE.values(), ids=GARBAGE)
+def test_a_site_that_sends_garbage_is_refused_by_name_and_the_others_go_on(
+    case: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, reason = case
+    with caplog.at_level(logging.WARNING, "flexfl.deploy"):
+        run = Run(deploy(tmp_path, quick(), Loop(tmp_path, NAMES, Meddler("site-2", change))))
+    assert len(run.iterations["iteration"]) == 20
+    told = [record.getMessage() for record in caplog.records]
+    assert any("site-2" in line and reason in line for line in told), told
+    computing = run.clients["compute_prob"] > 0  # who answered
+    assert computing[:5].all()
+    assert computing[:, [0, 2, 3]].all()
+    live = Live.read(tmp_path / "server" / "run.live.json")
+    assert live is not None
+    assert live.more["state"] == "finished"
+
+
+def test_one_deadline_for_a_site_that_dies_and_it_is_back_when_it_answers(tmp_path: Path) -> None:
+    heard = []
+
+    def silence(answer: bytes) -> bytes | None:
+        heard.append(1)
+        return answer if len(heard) > 3 else None
+
+    link = Loop(tmp_path, NAMES, Meddler("site-3", silence))
+    run = Run(deploy(tmp_path, quick(deploy={"deadline": 0.3}, train={"iterations": 40}), link))
+    there = run.clients["compute_prob"][:, 2] > 0
+    away = np.flatnonzero(~there)
+    assert len(away) > 0
+    assert there[-1] or away[0] < 40  # asked again from time to time
+    assert (run.clients["compute_prob"][:, [0, 1, 3]] > 0).all()
+
+
+def test_what_a_lost_answer_had_cost_is_recorded_when_the_next_one_comes(tmp_path: Path) -> None:
+    lost = iter([True])
+    link = Loop(tmp_path, NAMES, Meddler("site-3", lambda answer: None if next(lost, False) else answer))
+    spec = quick(deploy={"deadline": 0.05}, train={"iterations": 200, "evaluate_every": 100})
+    run = Run(deploy(tmp_path, spec, link))
+    store = _stored(next((tmp_path / "site-3").glob("run-*.sqlite")))
+    spent = json.loads(store["state"])["spent"]
+    assert run.clients["compute_spent"][:, 2].sum() == pytest.approx(spent["compute"])
+    assert run.clients["uplink_cost"][:, 2].sum() == pytest.approx(spent["uplink"])
+
+
+def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    spec = quick()
+    whole = deploy(tmp_path / "whole", spec)
+    parts = tmp_path / "parts"
+    for stop in (10, 30, 20, None):
+        link = Loop(parts, NAMES, stop_after=stop)
+        run = deploy(parts, spec, link, resume=stop != 10)
+        if stop:
+            live = Live.read(parts / "server" / "run.live.json")
+            assert live is not None
+            assert live.more["state"] == "stopped"
+            assert Run(run).summary is None
+    np.testing.assert_array_equal(final_params(whole), final_params(run))
+    for name, column in Run(whole).iterations.items():
+        np.testing.assert_array_equal(column, Run(run).iterations[name], err_msg=name)
+    np.testing.assert_array_equal(Run(whole).evaluations["iteration"], Run(run).evaluations["iteration"])
+    np.testing.assert_allclose(ledger(tmp_path / "whole"), ledger(parts), rtol=0, atol=1e-12)
+
+
+def test_a_site_that_lost_its_state_joins_with_an_empty_residual_and_the_ledger_says_so(
+    tmp_path: Path,
+) -> None:
+    spec = quick()
+    deploy(tmp_path, spec, Loop(tmp_path, NAMES, stop_after=60))
+    for path in (tmp_path / "site-4").glob("run-*.sqlite*"):
+        path.unlink()
+    deploy(tmp_path, spec, resume=True)
+    kept = _stored(tmp_path / "server" / "run" / "server.sqlite")
+    events = [json.loads(value) for name, value in kept.items() if name.startswith("event/")]
+    assert [event["what"] for event in events].count("joined") == 4
+    assert [(event["client"], event["what"]) for event in events][-1] == ("site-4", "lost its state")
+
+
+def test_updates_that_come_late_are_in_the_ledger_all_the_same(tmp_path: Path) -> None:
+    """Every third answer of a site is lost: what it carried arrives with a later one."""
+    turn = iter(range(10**6))
+    link = Loop(tmp_path, NAMES, Meddler("site-2", lambda a: None if next(turn) % 3 == 0 else a))
+    spec = quick(
+        engine={"dtype": "float64", "threads": 1}, deploy={"deadline": 0.02}, train={"iterations": 60}
+    )
+    deploy(tmp_path, spec, link)
+    before = _start(spec)
+    # Every gradient that was applied, worked out again from what each site has used.
+    expected = before.copy()
+    conserved = ledger(tmp_path)
+    used = steps_applied(tmp_path)
+    assert all(count > 0 for count in used.values())
+    assert not np.allclose(conserved, expected)
+    applied = _applied(tmp_path)
+    np.testing.assert_allclose(conserved, before + applied, rtol=0, atol=1e-12)
+
+
+def _start(spec: Any) -> Any:
+    import torch
+
+    from flexfl.models.build import build_model
+    from flexfl.models.flat import FlatModel
+    from flexfl.streams import Streams
+
+    model = FlatModel(build_model(spec.model, Streams(spec.train.seed)), torch.float64)
+    return model.params.numpy().copy()
+
+
+APPLIED: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def _note_steps(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Σ w·(−η/q)·g as the sites accumulate it, beside what they keep."""
+    from flexfl.algorithm import client
+
+    APPLIED.clear()
+    plain = client.accumulate
+
+    def noted(residual: Any, gradient: Any, step: Any) -> Any:
+        found = plain(residual, gradient, step)
+        APPLIED["sum"] = APPLIED.get("sum", 0.0) + (found.astype(np.float64) - residual) / len(NAMES)
+        return found
+
+    monkeypatch.setattr(client, "accumulate", noted)
+
+
+def _applied(folder: Path) -> Any:
+    return APPLIED["sum"]
+
+
+def test_nobody_there_is_told_with_the_reasons(tmp_path: Path) -> None:
+    link = Loop(tmp_path, NAMES, lambda name, data, answer: None)
+    with pytest.raises(FlexFLError, match=r"no client is ready after .* s:\nnobody has answered"):
+        deploy(tmp_path, quick(deploy={"wait": 0.2}), link)
+    live = Live.read(tmp_path / "server" / "run.live.json")
+    assert live is not None
+    assert live.more["state"] == "failed"
+    with pytest.raises(FlexFLError, match="must be at least the number of classes"):
+        deploy(tmp_path / "other", quick(data={"clients": 4, "partition": "one-class"}))
+
+
+def test_a_run_is_not_begun_twice_and_nothing_is_resumed_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="there is no run run to resume"):
+        deploy(tmp_path, quick(), resume=True)
+    deploy(tmp_path, quick())
+    with pytest.raises(RunDirectoryError, match="already holds a run"):
+        deploy(tmp_path, quick())
+    with pytest.raises(RunDirectoryError, match="belongs to another spec"):
+        deploy(tmp_path, quick(train={"learning_rate": 0.2}), resume=True)
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    deploy(tmp_path, quick())
+    longer = deploy(tmp_path, quick(train={"iterations": 30}), resume=True)
+    whole = deploy(tmp_path / "whole", quick(train={"iterations": 30}))
+    np.testing.assert_array_equal(final_params(longer), final_params(whole))
+
+
+def test_budgets_in_seconds_and_bytes_hold(tmp_path: Path) -> None:
+    spec = small_spec(
+        train={"iterations": 300, "evaluate_every": 100},
+        budget={"uplink": 2000.0, "downlink": 4000.0, "compute": None},
+        costs={"uplink": {"kind": "measured"}, "downlink": {"kind": "measured"}},
+        control={"tradeoff": {"uplink": 1e3, "downlink": 1e3}, "initial_queue": 1000.0},
+    )
+    run = Run(deploy(tmp_path, spec))
+    assert run.summary is not None
+    cost = run.summary["average_cost"]
+    assert 1000 < cost["uplink"]["spent"] < 2200
+    assert 1000 < cost["downlink"]["spent"] < 4400
+    # What is charged is what the codec wrote.
+    np.testing.assert_array_equal(run.clients["uplink_cost"], run.clients["uplink_bytes"])
+    np.testing.assert_array_equal(run.iterations["downlink_cost"], run.iterations["downlink_bytes"])
