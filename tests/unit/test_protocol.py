@@ -143,7 +143,8 @@ def test_a_question_that_is_out_of_date_gets_none() -> None:
 
 def test_one_that_missed_much_is_sent_the_model_instead_of_updates() -> None:
     first = np.eye(DIM)[0]  # an update of one component is shorter than the model, two are not
-    server, clients = make_server(), {name: make_client(name, gradient=lambda *_: (-first, 0.0)) for name in "ab"}
+    clients = {name: make_client(name, gradient=lambda *_: (-first, 0.0)) for name in "ab"}
+    server = make_server()
     exchange(server, clients)
     server.close()
     for _ in range(20):

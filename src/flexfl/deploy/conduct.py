@@ -106,6 +106,8 @@ class _Conductor:
     """Ready once, and then not in time: asked, but not waited for."""
     refused: dict[str, str] = field(default_factory=dict)
     """Why clients may not take part, or why their last message was not taken."""
+    hopeless: set[str] = field(default_factory=set)
+    """Who said that it cannot take part, whatever may come."""
     bytes_up: int = 0
     bytes_down: int = 0
     _flushed: float = 0.0
@@ -120,7 +122,7 @@ class _Conductor:
         """Wait until everyone is ready, or as long as the spec says."""
         began, wait = time.monotonic(), self.plan.spec.deploy.wait
         while (missing := self._missing()) and not self.link.stopped:
-            if time.monotonic() - began > wait or set(self.plan.roster) == self.refused.keys():
+            if time.monotonic() - began > wait or self.hopeless.issuperset(self.plan.roster):
                 break
             self._greet(missing)
             self._listen(_GREET_SECONDS)
@@ -238,6 +240,8 @@ class _Conductor:
         if reply.client != sender or reply.run != self.server.run:
             raise ProtocolError(f"{sender} speaks of {reply.client} and {reply.run}")
         if reply.fault:
+            if not reply.again:
+                self.hopeless.add(sender)
             raise ProtocolError(f"{sender} cannot take part: {reply.fault}")
         if (reply.dim, reply.model) != (self.model.dim, self.model.fingerprint()):
             told = f"{reply.dim} parameters, fingerprint {reply.model[:8]}"

@@ -76,7 +76,7 @@ def federation(folder: Path, clients: int, *, name: str = "demo") -> Iterator[Fe
         server = started(stack, folder / SERVER)
         processes = {client: started(stack, folder / client) for client in names}
         wait_for_port(project.server, project.port, server)
-        admin = stack.enter_context(session(folder / ADMIN))
+        admin = stack.enter_context(session(folder / ADMIN, _START_SECONDS))
         wait_for_clients(admin, names)
         yield Federation(project, folder, server, processes, admin)
 

@@ -16,6 +16,7 @@ import torch
 from flexfl.deploy.learner import Learner
 from flexfl.deploy.protocol import Ask, Client, Hello, ProtocolError, Ready, SqliteStore, Stranger, Work
 from flexfl.deploy.protocol.messages import kind_of
+from flexfl.deploy.protocol.store import InUseError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError
 from flexfl.spec.build import build_costs, build_policy
@@ -61,7 +62,7 @@ class Site:
             self._ready = self._open(hello)
         except (FlexFLError, OSError) as error:
             self.close()
-            return Ready(hello.run, self.name, fault=str(error))
+            return Ready(hello.run, self.name, fault=str(error), again=isinstance(error, InUseError))
         return self._ready
 
     def _open(self, hello: Hello) -> Ready:
@@ -88,7 +89,9 @@ class Site:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{hello.run}.sqlite")
         dim, dtype = learner.model.dim, spec.engine.dtype
-        self._client = Client(self.name, hello.run, self._store, work, dim=dim, dtype=dtype)
+        self._client = Client(
+            self.name, hello.run, self._store, work, dim=dim, dtype=dtype, ledger=spec.deploy.ledger
+        )
         samples = len(learner.data.train_x)
         return Ready(hello.run, self.name, dim, learner.model.fingerprint(), samples)
 

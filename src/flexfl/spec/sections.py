@@ -123,6 +123,7 @@ class DeploySpec(Section):
     wait      seconds that the start waits for all clients; then training begins with those who are there
     latest    an update that comes later than so many iterations returns to its client's residual;
               without it every update is taken, however late
+    ledger    clients also keep the sum of their steps, so that it can be checked that nothing was lost
     values    how messages carry numbers: exact, or rounded, and what rounding drops stays in the residual
     """
 
@@ -130,3 +131,4 @@ class DeploySpec(Section):
     wait: checks.PositiveFloat = 60.0
     latest: Annotated[int | None, checks.whole(0, "leave it out to take every update")] = None
     values: Literal["exact", "float16", "bfloat16"] = "exact"
+    ledger: bool = False

@@ -16,6 +16,7 @@ from nvflare.apis.signal import Signal
 
 from flexfl.deploy.nvflare import channel
 from flexfl.deploy.nvflare.parent import die_with_parent
+from flexfl.deploy.nvflare.refused import Refused
 from flexfl.deploy.nvflare.traffic import Traffic
 
 SETTINGS = "flexfl.json"  # in the job's configuration
@@ -24,8 +25,11 @@ SETTINGS = "flexfl.json"  # in the job's configuration
 class CellLink:
     """A link over the cell of the server's job process."""
 
-    def __init__(self, cell: Any, job: str, sites: list[str], port: int, abort: Signal) -> None:
-        self._cell, self._abort, self._traffic = cell, abort, Traffic(port)
+    def __init__(
+        self, cell: Any, job: str, sites: list[str], abort: Signal, *, traffic: Traffic, refused: Refused
+    ) -> None:
+        self._cell, self._abort = cell, abort
+        self._traffic, self._refused = traffic, refused
         self._cells = {site: f"{site}.{job}" for site in sites}
         self._heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         channel.listen(cell, channel.ANSWER, self._hear)
@@ -52,7 +56,7 @@ class CellLink:
 
     def _hear(self, name: str, origin: str, data: bytes) -> None:
         """Only a site of this job, from its own process for this job."""
-        if self._cells.get(name) == origin:
+        if self._cells.get(name) == origin and name not in self._refused:
             self._heard.put((name, data))
 
 
@@ -71,11 +75,17 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
 
         die_with_parent()
         settings = Path(fl_ctx.get_prop(FLContextKey.APP_ROOT), "config", SETTINGS)
-        folder = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT), "flexfl")
-        folder.mkdir(exist_ok=True)
-        port = int(fl_ctx.get_prop(FLContextKey.ARGS).port)
-        link = CellLink(_cell(fl_ctx), fl_ctx.get_job_id(), self.sites, port, abort_signal)
-        conduct(json.loads(settings.read_text()), link, folder)
+        kit = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT))
+        (kit / "flexfl").mkdir(exist_ok=True)
+        link = CellLink(
+            _cell(fl_ctx),
+            fl_ctx.get_job_id(),
+            self.sites,
+            abort_signal,
+            traffic=Traffic(int(fl_ctx.get_prop(FLContextKey.ARGS).port)),
+            refused=Refused(kit),
+        )
+        conduct(json.loads(settings.read_text()), link, kit / "flexfl")
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         pass

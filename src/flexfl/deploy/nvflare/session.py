@@ -7,7 +7,6 @@ import io
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,8 @@ from flexfl.deploy.plan import live_file
 from flexfl.errors import FlexFLError
 from flexfl.results.progress import Live
 
-GONE = "GONE"
+GONE = "FINISHED:GONE"
 _FOREVER = 1e9
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job that the server knows; `status` as in `Session.status`."""
-
-    id: str
-    name: str
-    status: str
-    submitted: float
 
 
 class Session:
@@ -54,17 +43,22 @@ class Session:
         Or GONE: NVFlare believes that it runs, but its process is not there. That is so for a second
         or two when a job ends, and for ever if the server was killed.
         """
-        return self._seen(job, str(self._session.get_job_meta(job)["status"]), self._running())
+        return self._seen(self._session.get_job_meta(job), self._running())
 
-    def jobs(self) -> list[Job]:
-        """All jobs that the server knows, newest first."""
+    def jobs(self) -> list[dict[str, Any]]:
+        """All jobs that the server knows, newest first: `job_id`, `name`, `status` as above…"""
         running = self._running()
         found = self._session.list_jobs(detailed=True, reverse=True)
-        return [
-            Job(job, each["name"], self._seen(job, each["status"], running), each["submit_time"])
-            for each in found
-            for job in [each["job_id"]]
-        ]
+        return [each | {"status": self._seen(each, running)} for each in found]
+
+    def live(self, name: str) -> Live | None:
+        """How the run of this name goes; None where the server tells nothing."""
+        from nvflare.fuel.flare_api.api_spec import InternalError
+
+        try:
+            return Live.parse(self._session.cat_target("server", file=str(live_file(Path("flexfl"), name))))
+        except (InternalError, RuntimeError):
+            return None
 
     def clients(self) -> list[str]:
         """The names of those that are connected."""
@@ -85,8 +79,9 @@ class Session:
         return {each.job_id for each in self._session.get_system_info().job_info}
 
     @staticmethod
-    def _seen(job: str, status: str, running: set[str]) -> str:
-        return GONE if status == "RUNNING" and job not in running else status
+    def _seen(job: dict[str, Any], running: set[str]) -> str:
+        status = str(job["status"])
+        return GONE if status == "RUNNING" and job["job_id"] not in running else status
 
 
 @contextlib.contextmanager

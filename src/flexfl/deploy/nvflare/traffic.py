@@ -6,12 +6,14 @@ side has acknowledged and how many came from it. Headers of TCP and IP are not i
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 import sys
+import threading
+import time
 from collections.abc import Iterator
 
+_LOOK_SECONDS = 1.0
 _SOCK_DIAG, _BY_FAMILY = 4, 20
 _REQUEST, _DUMP = 0x1, 0x300
 _DONE, _ERROR = 3, 2
@@ -25,37 +27,52 @@ _COUNTED = 120  # tcpi_bytes_acked and tcpi_bytes_received in tcp_info
 class Traffic:
     """What the server on `port` has received and sent since this was made.
 
-    A look takes some milliseconds. Connections are told apart by the kernel's cookie, so those that
-    have ended stay counted, with what they had at the last look.
+    Connections are told apart by the kernel's cookie. One that has ended stays counted with what it
+    had at the last look, so a thread looks every second; a look takes some milliseconds.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self._before = dict(_connections(port))
-        self._now = dict(self._before)
+        self._lock = threading.Lock()
+        self._before = _connections(port)
+        self._now = dict(self._before or {})
+        if self._before is not None:
+            threading.Thread(target=self._watch, daemon=True, name="traffic").start()
 
     def sample(self) -> tuple[int, int] | None:
         """(up, down): from the clients and to them; None where the kernel does not tell."""
-        if not sys.platform.startswith("linux"):
+        if self._before is None:
             return None
-        self._now |= dict(_connections(self._port))
-        up = down = 0
-        for cookie, (received, sent) in self._now.items():
-            received_before, sent_before = self._before.get(cookie, (0, 0))
-            up, down = up + received - received_before, down + sent - sent_before
+        with self._lock:
+            self._now |= _connections(self._port) or {}
+            up = sum(received for received, _ in self._now.values())
+            down = sum(sent for _, sent in self._now.values())
+        for received, sent in self._before.values():
+            up, down = up - received, down - sent
         return up, down
 
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            self.sample()
 
-def _connections(port: int) -> Iterator[tuple[bytes, tuple[int, int]]]:
+
+def _connections(port: int) -> dict[bytes, tuple[int, int]] | None:
     """Of each connection accepted on this port: cookie → (received, acknowledged)."""
     if not sys.platform.startswith("linux"):
-        return
-    with contextlib.closing(socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG)) as link:
-        for family in (socket.AF_INET, socket.AF_INET6):
-            ask = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _STATES)
-            ask += struct.pack("!H", port) + bytes(46)
-            link.send(_HEADER.pack(_HEADER.size + len(ask), _BY_FAMILY, _REQUEST | _DUMP, 0, 0) + ask)
-            yield from _parsed(link)
+        return None
+    found: dict[bytes, tuple[int, int]] = {}
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as link:
+            link.settimeout(1.0)
+            for family in (socket.AF_INET, socket.AF_INET6):
+                ask = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 1 << (_INFO - 1), _STATES)
+                ask += struct.pack("!H", port) + bytes(46)
+                link.send(_HEADER.pack(_HEADER.size + len(ask), _BY_FAMILY, _REQUEST | _DUMP, 0, 0) + ask)
+                found |= dict(_parsed(link))
+    except OSError:  # not in every container
+        return None
+    return found
 
 
 def _parsed(link: socket.socket) -> Iterator[tuple[bytes, tuple[int, int]]]:

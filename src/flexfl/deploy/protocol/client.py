@@ -44,7 +44,11 @@ class _State:
 
 
 class Client:
-    """One client of a run; `dim` is the number of parameters, `dtype` theirs."""
+    """One client of a run; `dim` is the number of parameters, `dtype` theirs.
+
+    ledger  also keep the sum of all steps −(η/q)·g that it has taken, so that anyone can check that
+            nothing is lost: x + r + Σ w·(e + in flight) = x₀ + Σ w·steps
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Client:
         *,
         dim: int,
         dtype: str,
+        ledger: bool = False,
         new_life: Callable[[], int] = lambda: secrets.randbits(63) | 1,
     ) -> None:
         self.name, self.run, self._new_life = name, run, new_life
@@ -62,6 +67,7 @@ class Client:
         self._dim, self._dtype = dim, np.dtype(dtype)
         kept = store.load()
         self.params: Vector | None = None
+        self._steps = unpacked(kept["steps"]) if "steps" in kept else np.zeros(dim) if ledger else None
         if not kept:
             self.residual: Vector = np.zeros(dim, dtype=self._dtype)
             self._state = _State()
@@ -140,11 +146,14 @@ class Client:
         if state.iteration >= 0:
             self._work.pass_by(ask.iteration - state.iteration - 1)
         told = self._work.evaluate(params) if ask.evaluate else {}
+        steps = self._steps
         if state.pending:
             components = np.count_nonzero(decode(state.pending, self._dim))
             told |= self._work.send_again(ask.iteration, int(components), len(state.pending), self._dim)
         else:
             made = self._work.step(ask.iteration, params, residual, state.used)
+            if steps is not None and made.accumulated is not residual:
+                steps = steps + (made.accumulated - residual)
             residual, told = made.residual, told | made.told
             state = replace(state, used=made.used, pending=made.update)
             if state.pending:
@@ -157,10 +166,17 @@ class Client:
         state = replace(
             state, spent=spent, iteration=ask.iteration, version=ask.iteration, answer=answer.encode()
         )
-        self._commit(state, params=params, residual=residual)
+        self._commit(state, params=params, residual=residual, steps=steps)
         return self._state.answer
 
-    def _commit(self, state: _State, *, params: Vector | None = None, residual: Vector | None = None) -> None:
+    def _commit(
+        self,
+        state: _State,
+        *,
+        params: Vector | None = None,
+        residual: Vector | None = None,
+        steps: Vector | None = None,
+    ) -> None:
         """First on the disk, then in memory."""
         told = {name: value for name, value in vars(state).items() if name not in ("pending", "answer")}
         residual = self.residual if residual is None else residual
@@ -173,7 +189,11 @@ class Client:
         }
         if params is not None:
             changes["params"] = packed(params)
+        if steps is not self._steps and steps is not None:
+            changes["steps"] = packed(steps)
         self._store.commit(changes)
         self._state, self.residual = state, residual
         if params is not None:
             self.params = params
+        if steps is not None:
+            self._steps = steps

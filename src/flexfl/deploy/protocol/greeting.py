@@ -33,7 +33,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ready:
-    """A client's reply: its model has `dim` parameters and this fingerprint; or `fault` keeps it away."""
+    """A client's reply: its model has `dim` parameters and this fingerprint; or `fault` keeps it away.
+
+    again  the fault may pass: it is worth asking again
+    """
 
     run: str
     client: str
@@ -41,14 +44,25 @@ class Ready:
     model: str = ""
     samples: int = 0
     fault: str = ""
+    again: bool = False
 
     def encode(self) -> bytes:
         return seal("ready", dict(vars(self)))
 
     @classmethod
     def decode(cls, data: bytes) -> Ready:
-        types = {"run": str, "client": str, "dim": int, "model": str, "samples": int, "fault": str}
-        return cls(**opened(data, "ready", types, blobs=0).fields)
+        return cls(**opened(data, "ready", _READY, blobs=0).fields)
+
+
+_READY: dict[str, type] = {
+    "run": str,
+    "client": str,
+    "dim": int,
+    "model": str,
+    "samples": int,
+    "fault": str,
+    "again": bool,
+}
 
 
 @dataclass(frozen=True)

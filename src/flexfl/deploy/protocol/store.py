@@ -30,6 +30,10 @@ class Store(Protocol):
         ...
 
 
+class InUseError(FlexFLError):
+    """Another process has the file open; it may be on its way out."""
+
+
 class SqliteStore:
     """One file, one writer; a crash at any moment leaves the last commit."""
 
@@ -45,7 +49,7 @@ class SqliteStore:
         except sqlite3.DatabaseError as error:
             self._db.close()
             if "locked" in str(error):
-                raise FlexFLError(f"{path} is in use by another process; stop it first") from error
+                raise InUseError(f"{path} is in use by another process; stop it first") from error
             raise FlexFLError(f"{path} holds no state of a deployment ({error})") from error
         if found[0] != _FORMAT.encode():
             self._db.close()

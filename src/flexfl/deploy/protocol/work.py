@@ -34,6 +34,7 @@ class Made:
     """What came out: the message v as bytes, what stays, and what to tell."""
 
     update: bytes
+    accumulated: Vector  # b, (D,)
     residual: Vector  # e', (D,)
     used: int
     told: dict[str, float]
@@ -87,7 +88,7 @@ class Work:
         update, kept = encode(message, self.values), client.keep(accumulated, message)  # line 7
         told |= self._pay(cost, int(k), len(update))
         told["uplink_objective"] = float(np.square(kept, dtype=np.float64).sum())
-        return Made(update, kept, used + computed, told)
+        return Made(update, accumulated, kept, used + computed, told)
 
     def send_again(self, iteration: int, components: int, size: int, dim: int) -> dict[str, float]:
         """An iteration in which an earlier update goes once more: paid again, and nothing else is done."""
