@@ -69,7 +69,7 @@ class Site:
         if not _RUN_NAME.fullmatch(hello.run):
             raise ProtocolError(f"a run may not be called {hello.run[:100]!r}")
         settings = SiteSettings.read(self._folder)
-        spec = parse(tomllib.loads(hello.spec), where="the run's spec")
+        spec = parse(_toml(hello.spec), where="the run's spec")
         _refuse_strange_modules(spec, settings)
         spec = own_settings(spec, hello.place)
         torch.set_num_threads(settings.threads or torch.get_num_threads())
@@ -94,6 +94,13 @@ class Site:
         )
         samples = len(learner.data.train_x)
         return Ready(hello.run, self.name, dim, learner.model.fingerprint(), samples)
+
+
+def _toml(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError([Fault("spec", "must be TOML", str(error))], "the run's spec") from error
 
 
 def values_of(spec: Spec) -> str:

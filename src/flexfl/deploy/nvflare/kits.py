@@ -22,7 +22,9 @@ SERVER, ADMIN, _AUTHORITY = "server", "admin", "authority"
 USER = "admin@flexfl.org"  # NVFlare wants an address
 ORG = "flexfl"
 _ROOT_DAYS = 3650  # other certificates last 360 days: `rotate`
-_SCHEME = "http"  # web sockets over TLS; frames wait in queues, so that a slow site holds up nobody
+# Over TLS. Frames wait in queues, so that a slow site holds up nobody (over "tcp" it would), and may
+# have 2 GB (over "http" 4 MB: a larger model never arrives).
+_SCHEME = "grpc"
 _COMMUNICATION = {
     "allow_adhoc_conns": False,
     # NVFlare keeps a thread for every message it has streamed (its own ones are) for so long; default 60 s
