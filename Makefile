@@ -4,14 +4,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart test test-page soak lint large trials bench paper check clean
+.PHONY: quickstart demo test test-page test-deploy soak lint large trials bench bench-deploy paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
 	@$(BIN)/flexfl report runs/quickstart
 
+# A server and three clients as processes on this machine, over mutual TLS.
+demo: $(VENV)/.installed-deploy
+	$(BIN)/flexfl deploy demo --clients 3
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --ignore tests/browser -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest --ignore tests/browser --ignore tests/network -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
 
 # A hundred thousand schedules of faults for the protocol of a deployment: an hour.
 soak: $(VENV)/.installed-dev
@@ -20,6 +24,15 @@ soak: $(VENV)/.installed-dev
 # The interactive pages in a real browser: Chromium, from apt where it is not there yet.
 test-page: $(VENV)/.installed-browser
 	$(BIN)/python -m pytest tests/browser
+
+# Real processes that are killed, removed and refused: some minutes.
+test-deploy: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/network tests/e2e/test_deploy.py
+
+# Iterations a second, bytes and memory of a federation on this machine: a quarter of an hour.
+bench-deploy: $(VENV)/.installed-deploy
+	$(BIN)/python tools/deploy.py --clients 2 --iterations 10000
+	$(BIN)/python tools/deploy.py --clients 8 --iterations 2000
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -49,6 +62,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing flexfl and torch (a minute or two)"
 	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-deploy: $(VENV)/.installed
+	@echo "installing NVFlare"
+	$(PIP) --editable '.[deploy]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -13,6 +13,7 @@ import json
 import shutil
 import tempfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,27 @@ def rotate(project: Project, folder: Path, kit: str) -> None:
         _build(project, folder / _AUTHORITY, Path(made))
         for new in Path(made, subject, "startup").glob("*.[ck][re][ty]"):
             shutil.move(new, startup / new.name)
+
+
+def check(kit: Path) -> None:
+    """Whether a server or client can start from this kit; NVFlare would wait for ever without a word."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
+    startup = kit / "startup"
+    who = "server" if (startup / "fed_server.json").exists() else "client"
+    names = ("rootCA.pem", f"{who}.crt", f"{who}.key")
+    if absent := [name for name in names if not (startup / name).exists()]:
+        raise FlexFLError(f"{startup} has no {', '.join(absent)}; take the kit from `provision` as it is")
+    root, own = (x509.load_pem_x509_certificate((startup / name).read_bytes()) for name in names[:2])
+    try:
+        own.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature) as error:
+        raise FlexFLError(f"the certificate in {startup} is not signed by its rootCA.pem") from error
+    if own.not_valid_after_utc < datetime.now(UTC):
+        raise FlexFLError(
+            f"the certificate in {startup} expired on {own.not_valid_after_utc:%Y-%m-%d}; rotate it"
+        )
 
 
 def _subject(project: Project, kit: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,7 @@ def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
     from nvflare.fuel.flare_api.api_spec import NoConnection
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+    logging.getLogger("nvflare").addHandler(logging.NullHandler())  # what matters comes as an exception
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it greets
             opened = new_secure_session(USER, str(kit), timeout=seconds)
