@@ -26,6 +26,7 @@ from flexfl.sim.engine import Engine
 from flexfl.sim.gradients import OnePass, one_pass
 from flexfl.sim.process import threads, usable_threads
 from flexfl.sim.selection import Residuals
+from flexfl.wire import decode, encode
 
 ROUNDS, EACH = 25, 8
 
@@ -153,6 +154,22 @@ def operations(module: torch.nn.Module, x: torch.Tensor) -> int:
     return total
 
 
+def codec() -> None:
+    """How fast messages become bytes and vectors again, in megabytes of the dense vector."""
+    dim, rng = 1_000_000, np.random.default_rng(0)
+    print("| share sent | bytes a component | encoding, MB/s | decoding, MB/s |\n|---|---|---|---|")
+    for share in (0.0005, 0.001, 0.01, 0.1, 0.3):
+        message = np.zeros(dim, dtype=np.float32)
+        sent = rng.choice(dim, round(share * dim), replace=False)
+        message[sent] = rng.standard_normal(len(sent))
+        data = encode(message)
+        pace = [
+            4e-6 * dim / median(seconds(work) for _ in range(9))
+            for work in (lambda m=message: encode(m), lambda d=data: decode(d, dim))
+        ]
+        print(f"| {share} | {len(data) / len(sent):.2f} | {pace[0]:.0f} | {pace[1]:.0f} |", flush=True)
+
+
 def seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
@@ -173,6 +190,8 @@ if __name__ == "__main__":
         one()
     elif sys.argv[1:] == ["evaluation"]:
         evaluation()
+    elif sys.argv[1:] == ["codec"]:
+        codec()
     else:
         inside()
         around()

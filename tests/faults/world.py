@@ -329,6 +329,13 @@ class World:
             assert number < 3 or not server.waiting, f"seed {self.seed}: {server.waiting} do not answer"
             server.close()
             self.check()
+        for _ in range(2):  # training is over: everyone gets the model
+            for name, data in server.asks(last=True).items():
+                self.send(name, "server", data)
+            while self.network:
+                self.deliver(0)
+            self.check()
+        assert not server.waiting, f"seed {self.seed}: {server.waiting} did not take the model"
         assert server.iteration == before + 8
         versions = {client.process.params.tobytes() for client in self.clients.values()}
         assert len(versions) == 1, f"seed {self.seed}: the models differ"

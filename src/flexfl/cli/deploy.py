@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,12 +92,13 @@ def provision(project: _Project, out: _Kits = Path("kits")) -> None:
 @app.command("rotate")
 def rotate(
     project: _Project,
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")],
+    kit: Annotated[str, typer.Argument(metavar="NAME", help="A client, or server, or admin.")],
     out: _Kits = Path("kits"),
 ) -> None:
-    """A new key and certificate for one client."""
-    _adapter().kits.rotate(_read(project), out, client)
-    _console().print(f"bring {out / client / 'startup'} to {client}, and start it again")
+    """A new key and certificate for one client, the server or the admin."""
+    _adapter().kits.rotate(_read(project), out, kit)
+    again = "all clients too" if kit == "server" else "it"
+    _console().print(f"bring {out / kit / 'startup'} to its machine, and start {again} again")
 
 
 @app.command("server")
@@ -154,9 +156,16 @@ def submit(
     Plan.of(plan.settings())  # what is wrong with it is said here, not on the server
     console = _console()
     with adapter.session.session(kit) as admin:
-        if busy := [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]:
+        if busy := _running(admin):
             raise FlexFLError(f"{busy[0]['name']} is still running; stop it first: flexfl deploy stop {kit}")
-        admin.submit(called, plan.settings(), list(project.clients))
+        with console.status("waiting for clients to connect"):
+            present = adapter.session.wait_for_clients(admin, list(project.clients), resolved.deploy.wait)
+        if not present:
+            raise FlexFLError(f"no client has connected within {resolved.deploy.wait:g} s; start them first")
+        if absent := sorted(set(project.clients) - set(present)):
+            told = f"{', '.join(absent)} not connected: out of this run until it is stopped and resumed"
+            console.print(told)
+        admin.submit(called, replace(plan, present=present).settings(), present)
         console.print(f"{called} is submitted; look at it with: flexfl deploy status {kit}")
         if watch:
             _watch(console, admin, called, resolved.train.iterations)
@@ -180,10 +189,10 @@ def stop(kit: _Admin) -> None:
     """Stop the run; `submit --resume` goes on with it."""
     console = _console()
     with _adapter().session.session(kit) as admin:
-        running = [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]
+        running = _running(admin)
         for job in running:
             admin.abort(str(job["job_id"]))
-            console.print(f"{job['name']} is asked to stop")
+            console.print(f"{job['name']} is asked to stop; go on with it: flexfl deploy submit … --resume")
         if not running:
             console.print("nothing is running")
 
@@ -230,6 +239,10 @@ def _read(path: Path) -> Project:
     return found
 
 
+def _running(admin: Session) -> list[dict[str, Any]]:
+    return [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]
+
+
 def _roster(project: Project, spec: Spec) -> dict[str, float]:
     """Weights as the project has them, or the spec's list."""
     if spec.data.weights == "samples":
@@ -249,8 +262,9 @@ def _foreground(kit: Path) -> None:
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())
-    process = _adapter().processes.Process(kit)
-    console = _console()
+    adapter, console = _adapter(), _console()
+    adapter.kits.check(kit)
+    process = adapter.processes.Process(kit)
     console.print(f"running; Ctrl-C stops it. What it says is in {kit / 'log.txt'}")
     try:
         while process.running and not asked.wait(0.2):
@@ -311,7 +325,8 @@ def _compare(console: Console, spec: Spec, summary: dict[str, Any]) -> None:
     with console.status("simulating the same"):
         from flexfl.sim.run import simulate
 
-        simulated = simulate(spec).summary
+        # One thread: with so few clients a second one costs more than it brings.
+        simulated = simulate(spec, engine={"threads": 1}).summary
     ours, theirs = (told["test_accuracy"] for told in (summary, simulated))
     if ours is not None and theirs is not None:
         console.print(f"test accuracy {ours:.4f}; simulated: {theirs:.4f}")

@@ -122,7 +122,7 @@ class _Conductor:
         """Wait until everyone is ready, or as long as the spec says."""
         began, wait = time.monotonic(), self.plan.spec.deploy.wait
         while (missing := self._missing()) and not self.link.stopped:
-            if time.monotonic() - began > wait or self.hopeless.issuperset(self.plan.roster):
+            if time.monotonic() - began > wait or self.hopeless.issuperset(missing):
                 break
             self._greet(missing)
             self._listen(_GREET_SECONDS)
@@ -132,7 +132,8 @@ class _Conductor:
             raise FlexFLError(f"no client is ready after {time.monotonic() - began:.0f} s:\n{told}")
 
     def _missing(self) -> list[str]:
-        return [name for name in self.plan.roster if name not in self.ready]
+        """Of those whom the start waits for."""
+        return [name for name in self.plan.present or self.plan.roster if name not in self.ready]
 
     def _greet(self, names: list[str]) -> None:
         if not names:

@@ -15,7 +15,7 @@ import tomli_w
 
 from flexfl.deploy.nvflare.kits import ADMIN, SERVER, Project, provision
 from flexfl.deploy.nvflare.processes import Process, wait_for_port
-from flexfl.deploy.nvflare.session import Session, session
+from flexfl.deploy.nvflare.session import Session, session, wait_for_clients
 from flexfl.deploy.plan import STATE_FILE, Plan, live_file
 from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.results.progress import Live
@@ -77,7 +77,8 @@ def federation(folder: Path, clients: int, *, name: str = "demo") -> Iterator[Fe
         processes = {client: started(stack, folder / client) for client in names}
         wait_for_port(project.server, project.port, server)
         admin = stack.enter_context(session(folder / ADMIN, _START_SECONDS))
-        wait_for_clients(admin, names)
+        if missing := set(names) - set(wait_for_clients(admin, names, _START_SECONDS)):
+            raise FlexFLError(f"{', '.join(sorted(missing))} did not connect in {_START_SECONDS:.0f} s")
         yield Federation(project, folder, server, processes, admin)
 
 
@@ -86,14 +87,6 @@ def started(stack: ExitStack, kit: Path) -> Process:
     process = Process(kit)
     stack.callback(process.stop)
     return process
-
-
-def wait_for_clients(admin: Session, names: list[str]) -> None:
-    end = time.monotonic() + _START_SECONDS
-    while missing := sorted(set(names) - set(admin.clients())):
-        if time.monotonic() > end:
-            raise FlexFLError(f"{', '.join(missing)} did not connect within {_START_SECONDS:.0f} s")
-        time.sleep(_LOOK_SECONDS)
 
 
 def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLive) -> None:

@@ -24,6 +24,7 @@ class Plan:
     spec     the settings, with as many clients as the roster
     roster   the clients and their weights; the order gives each its place
     resume   go on with the run of that name
+    present  of the roster, those whom the start waits for; by default all
     threads  of the server; by default as many as torch takes
     """
 
@@ -31,6 +32,7 @@ class Plan:
     spec: Spec
     roster: dict[str, float]
     resume: bool = False
+    present: list[str] | None = None
     threads: int | None = None
 
     def settings(self) -> dict[str, Any]:

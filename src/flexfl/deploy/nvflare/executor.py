@@ -10,9 +10,9 @@ from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
-from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
+from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.private.defs import AUTH_CLIENT_NAME_FOR_SJ
 
@@ -44,7 +44,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
     def execute(
         self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
     ) -> Shareable:
-        raise NotImplementedError(f"there are no tasks in this job, got {task_name}")
+        return make_reply(ReturnCode.TASK_UNSUPPORTED)
 
     def _start(self, cell: Any, name: str, job: str, folder: Path) -> None:
         self._worker = threading.Thread(

@@ -30,6 +30,18 @@ _COMMUNICATION = {
     "allow_adhoc_conns": False,
     # NVFlare keeps a thread for every message it has streamed (its own ones are) for so long; default 60 s
     "streaming_retry_timeout": 10.0,
+    "grpc": {
+        "max_workers": 4096,  # threads at most, one for each connection; a client has two. Default 100
+        "options": [
+            ("grpc.max_send_message_length", 2**31 - 2**22),
+            ("grpc.max_receive_message_length", 2**31 - 2**22),
+            # A host that has gone without a word is noticed after half a minute.
+            ("grpc.keepalive_time_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ],
+    },
 }
 _OWN = "flexfl.deploy.nvflare."
 

@@ -52,9 +52,8 @@ class RestartingLauncher(ClientProcessJobLauncher):  # type: ignore[misc]  # NVF
         for mark in sorted(_marks(root).glob("*")):
             try:
                 meta = json.loads((root / mark.name / "meta.json").read_text())
-                self.logger.info(
-                    f"rejoining job {mark.name}: {fl_ctx.get_engine().start_app(mark.name, meta)}"
-                )
+                told = fl_ctx.get_engine().start_app(mark.name, meta)
+                self.logger.info(f"rejoining job {mark.name}: {told}")
             except Exception as error:  # whatever it is, the client must go on and take other jobs
                 self.logger.error(f"cannot rejoin job {mark.name}: {error}")
                 mark.unlink(missing_ok=True)
@@ -78,9 +77,8 @@ class RestartingHandle(JobHandleSpec):  # type: ignore[misc]
         self._process.terminate()
 
     def poll(self) -> Any:
-        return (
-            self._process.poll() if self._process.poll() == JobReturnCode.UNKNOWN else JobReturnCode.SUCCESS
-        )
+        alive = self._process.poll() == JobReturnCode.UNKNOWN
+        return JobReturnCode.UNKNOWN if alive else JobReturnCode.SUCCESS
 
     def wait(self) -> None:
         """Until the job has ended: by itself, by force, or because its process does not stay alive."""
@@ -98,6 +96,8 @@ class RestartingHandle(JobHandleSpec):  # type: ignore[misc]
             if self._stop.wait(_PAUSE):
                 break
             self._process = self._start()
+            if self._stop.is_set():  # asked for just now: the one that it ended was the last one
+                self._process.terminate()
         for path in self._leftovers:
             path.unlink(missing_ok=True)
 

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,19 +89,33 @@ class Session:
 @contextlib.contextmanager
 def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
     """Log in with the admin's kit."""
-    from nvflare.fuel.flare_api.api_spec import NoConnection
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     logging.getLogger("nvflare").addHandler(logging.NullHandler())  # what matters comes as an exception
+    if not (kit / "startup" / "fed_admin.json").exists():
+        raise FlexFLError(f"{kit} is no kit of an admin; `provision` makes one")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it greets
             opened = new_secure_session(USER, str(kit), timeout=seconds)
-    except (NoConnection, OSError, RuntimeError) as error:
+    except Exception as error:  # a dozen kinds, without a common one
         raise FlexFLError(f"the server of {kit} does not answer ({error}); is it running?") from error
     try:
         yield Session(opened)
+    except Exception as error:
+        if type(error).__module__.startswith("nvflare."):
+            raise FlexFLError(f"the server says: {error or type(error).__name__}") from error
+        raise
     finally:
-        opened.close()
+        with contextlib.suppress(Exception):  # of a server that is gone
+            opened.close()
+
+
+def wait_for_clients(admin: Session, names: list[str], seconds: float) -> list[str]:
+    """Until all of `names` are connected, or so long; gives those who are, in their order."""
+    end = time.monotonic() + seconds
+    while not set(names) <= (there := set(admin.clients())) and time.monotonic() < end:
+        time.sleep(0.2)
+    return [name for name in names if name in there]
 
 
 def _write_job(job: Path, settings: dict[str, Any], sites: list[str], least: int) -> None:
