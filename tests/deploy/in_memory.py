@@ -32,6 +32,8 @@ class Loop:
 
     def send(self, messages: Mapping[str, bytes]) -> None:
         for name, data in messages.items():
+            if name not in self.sites:
+                continue
             self.messages += 1
             if self._left is not None:
                 self._left -= 1

@@ -42,6 +42,17 @@ def kill_at(
     raise AssertionError(f"{name} did not reach iteration {iteration}")
 
 
+def wait_until(processes: Federation, name: str, holds: Callable[[Live], bool]) -> Live:
+    """What the run tells when that is so."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        live = Live.read(live_file(processes.server_folder, name))
+        if live is not None and holds(live):
+            return live
+        time.sleep(0.1)
+    raise AssertionError(f"it did not come to that; at last: {live}")
+
+
 def kill_one(pid: int) -> None:
     """kill -9."""
     os.kill(pid, signal.SIGKILL)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,12 @@ import pytest
 
 from deploy.in_memory import Loop, deploy, final_params, small_spec
 from deploy.ledger import ledger, stored
+from flexfl.deploy.conduct import conduct
+from flexfl.deploy.plan import Plan
 from flexfl.deploy.protocol import Answer
 from flexfl.deploy.protocol.messages import kind_of
-from flexfl.errors import FlexFLError, RunDirectoryError
+from flexfl.deploy.site import Site
+from flexfl.errors import FlexFLError, InputError, RunDirectoryError
 from flexfl.results import Run
 from flexfl.results.progress import Live
 from flexfl.wire import encode
@@ -49,16 +55,11 @@ def not_a_number(answer: bytes) -> bytes:
 
 
 def _sealed_again(update: bytes) -> bytes:
-    import struct
-    import zlib
-
     crc = zlib.crc32(update[20:], zlib.crc32(update[:16]))
     return update[:16] + struct.pack("<I", crc) + update[20:]
 
 
 def _with_update(told: Answer, update: bytes) -> bytes:
-    from dataclasses import replace
-
     return replace(told, update=update, number=max(1, told.number), made_in=told.iteration).encode()
 
 
@@ -84,6 +85,7 @@ GARBAGE = {
     ),
 }
 _FIELDS = (
+    "last",
     "run",
     "life",
     "replaces",
@@ -112,6 +114,132 @@ def test_a_site_that_sends_garbage_is_refused_by_name_and_the_others_go_on(
     live = Live.read(tmp_path / "server" / "run.live.json")
     assert live is not None
     assert live.more["state"] == "finished"
+
+
+TALL_TALES: dict[str, dict[str, float]] = {
+    "no number": {"compute_spent": float("nan")},
+    "endless": {"train_loss": float("inf")},
+    "beyond all floats": {"total.compute": 10**400},
+    "a loss without samples": {"train_loss": 1.0},
+    "no samples": {"train_loss": 1.0, "train_accuracy": 0.5, "samples": 0.0},
+    "a huge total, and back": {"total.compute": -1e99, "total.uplink": 1e99},
+    "what is not its own": {"iteration": 7.0, "downlink_cost": -3.0, "events": 1.0},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("tale", TALL_TALES.values(), ids=TALL_TALES)
+def test_whatever_a_site_tells_the_run_goes_on(tale: dict[str, float], tmp_path: Path) -> None:
+    def change(answer: bytes) -> bytes:
+        fields = {name: getattr(Answer.decode(answer), name) for name in (*_FIELDS, "client")}
+        header = {"kind": "answer", "fields": fields | {"told": tale}, "sizes": [0]}
+        text = json.dumps(header).encode()
+        body = struct.pack("<4sB3xI", b"FXEN", 1, len(text)) + text
+        return body + struct.pack("<I", zlib.crc32(body))
+
+    run = Run(deploy(tmp_path, quick(), Loop(tmp_path, NAMES, Meddler("site-2", change))))
+    assert len(run.iterations["iteration"]) == 20
+    assert (run.clients["compute_prob"][:, [0, 2, 3]] > 0).all()
+
+
+@pytest.mark.parametrize("value", [1e39, 3e38, 1e200])
+def test_an_update_that_no_sum_can_hold_is_refused(value: float, tmp_path: Path) -> None:
+    def change(answer: bytes) -> bytes:
+        return _with_update(Answer.decode(answer), encode(np.full(39760, value)))
+
+    run = deploy(tmp_path, quick(), Loop(tmp_path, NAMES, Meddler("site-2", change)))
+    assert np.isfinite(final_params(run)).all()
+    assert len(Run(run).iterations["iteration"]) == 20
+
+
+def test_a_site_that_keeps_saying_it_is_behind_costs_a_few_questions(tmp_path: Path) -> None:
+    def behind(answer: bytes) -> bytes:
+        return replace(Answer.decode(answer), behind=True, update=b"", number=0).encode()
+
+    link = Loop(tmp_path, NAMES, Meddler("site-2", behind))
+    deploy(tmp_path, quick(deploy={"deadline": 0.05}), link)
+    assert link.messages < 20 * 4 * 3
+
+
+def test_who_was_not_there_at_the_start_is_not_waited_for(tmp_path: Path) -> None:
+    """Of four on the roster three run; the mean stays over four."""
+    spec = quick()
+    link = Loop(tmp_path, NAMES[:3])
+    plan = Plan("run", spec, dict.fromkeys(NAMES, 0.25), present=NAMES[:3], threads=1)
+    conduct(plan.settings(), link, tmp_path / "server")
+    link.close()
+    run = Run(tmp_path / "server" / "run")
+    assert (run.clients["compute_prob"][:, 3] == 0).all()
+    assert (run.clients["compute_prob"][:, :3] > 0).all()
+
+
+def test_a_start_that_was_cut_short_can_be_made_again(tmp_path: Path) -> None:
+    deploy(tmp_path, quick(), Loop(tmp_path, NAMES, stop_after=1))
+    for path in (tmp_path / "server" / "run").glob("server.sqlite*"):
+        path.unlink()
+    assert Run(deploy(tmp_path, quick())).summary
+
+
+def test_a_run_cannot_become_shorter(tmp_path: Path) -> None:
+    deploy(tmp_path, quick(), Loop(tmp_path, NAMES, stop_after=60))
+    with pytest.raises(
+        RunDirectoryError, match=r"train.iterations must be at least the 1\d that run has done"
+    ):
+        deploy(tmp_path, quick(train={"iterations": 5}), resume=True)
+
+
+def test_a_finished_run_stays_finished_if_nobody_comes_to_resume_it(tmp_path: Path) -> None:
+    run = deploy(tmp_path, quick())
+    before = Run(run).summary
+    with pytest.raises(FlexFLError, match="nobody has answered"):
+        deploy(
+            tmp_path,
+            quick(train={"iterations": 25}, deploy={"wait": 0.1}),
+            Loop(tmp_path, NAMES, lambda *_: None),
+            resume=True,
+        )
+    assert Run(run).summary == before
+
+
+def test_a_model_that_the_servers_test_set_does_not_fit_has_no_test_accuracy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in NAMES:
+        (tmp_path / name).mkdir(parents=True)
+        np.savez(tmp_path / f"{name}.npz", train_x=rng.random((40, 5)), train_y=np.arange(40) % 2)
+        settings = f'data = "{tmp_path / name}.npz"\nmodules = ["deploy"]'
+        (tmp_path / name / "site.toml").write_text(settings)
+    spec = quick(model={"name": "deploy.networks:narrow"}, data={"clients": 4, "name": "file"})
+    run = Run(deploy(tmp_path, spec))
+    assert np.isnan(run.evaluations["test_accuracy"]).all()
+    assert np.isfinite(run.evaluations["train_accuracy"]).all()
+    other = quick(model={"name": "deploy.networks:narrow"})  # fashion-mini, which a server always has
+    assert np.isnan(Run(deploy(tmp_path / "..", other, Loop(tmp_path, NAMES))).evaluations["test_loss"]).all()
+
+
+@pytest.mark.parametrize("name", ["my run", "../x", "/tmp/x", "", "ü"])
+def test_a_run_is_called_like_a_file(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--name must be letters"):
+        Plan.of(Plan(name, quick(), dict.fromkeys(NAMES, 0.25)).settings())
+
+
+def test_a_site_that_says_it_is_there_is_greeted_at_once(tmp_path: Path) -> None:
+    """Its process was killed and is back: it does not have to wait until it is asked again."""
+    link = Loop(tmp_path, NAMES)
+    dead: list[int] = []
+
+    def die(name: str, data: bytes, answer: bytes | None) -> bytes | None:
+        if name != "site-2" or link.messages < 40:
+            return answer
+        dead.append(1)
+        if len(dead) > 1:
+            return answer
+        link.sites[name].close()
+        link.sites[name] = Site(name, tmp_path / name)
+        return link.sites[name].here()
+
+    link._meddle = die
+    run = Run(deploy(tmp_path, quick(deploy={"deadline": 30.0}), link))
+    assert (run.clients["compute_prob"] > 0).all()  # not even one iteration without it
 
 
 def test_one_deadline_for_a_site_that_dies_and_it_is_back_when_it_answers(tmp_path: Path) -> None:

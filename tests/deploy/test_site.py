@@ -104,7 +104,7 @@ def test_settings_of_a_site_are_checked(tmp_path: Path) -> None:
     assert SiteSettings.read(tmp_path) == SiteSettings()
     for text in ("threads = 0", "date = 'x'", "threads"):
         (tmp_path / "site.toml").write_text(text)
-        with pytest.raises(InputError, match=r"must be TOML with data, threads and modules"):
+        with pytest.raises(InputError, match="must be TOML with data, threads, paths and modules"):
             SiteSettings.read(tmp_path)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.in_memory import final_params, small_spec
 from deploy.ledger import ledger
-from deploy.processes import job_process, kill_at, kill_one, sites
+from deploy.processes import job_process, kill_at, kill_one, sites, wait_until
 from flexfl.deploy.demo import Federation, federation
 from flexfl.results import Run
 from flexfl.sim.run import simulate
@@ -51,15 +51,18 @@ def test_deployment_is_simulation(four: Federation, tmp_path: Path) -> None:
 
 
 def test_a_client_process_that_is_killed_comes_back_and_nothing_is_lost(four: Federation) -> None:
-    spec = spec_of(250, deadline=1.0)
-    job = four.submit("killed", spec)
+    job = four.submit("killed", spec_of(100_000, deadline=1.0))
     kill_at(four, "killed", 60, lambda: job_process(four.clients["site-2"].pid, job), kill_one)
-    live = four.watch("killed")
-    assert live.more["state"] == "finished", live
+    away = wait_until(four, "killed", lambda live: "site-2" not in live.more["present"])
+    back = wait_until(four, "killed", lambda live: "site-2" in live.more["present"])
+    assert back.iteration > away.iteration  # the others went on meanwhile
+    wait_until(four, "killed", lambda live: live.iteration > back.iteration + 20)
+    four.admin.abort(job)
+    assert four.watch("killed").more["state"] == "stopped"
     run = four.server_folder / "killed"
     there = Run(run).clients["compute_prob"][:, 1] > 0
     assert there[:60].all()
-    assert there[-1]  # it is back
+    assert not there.all()
     balance, moved = ledger(run, sites(four))
     assert moved > 0.1
     assert balance < 1e-4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -68,7 +70,7 @@ def demo(
     summary = Run(directory).summary or {}
     show_result(console, summary, directory)
     _show_traffic(console, summary)
-    if compare:
+    if compare and not any(table["kind"] == "measured" for _, table in resolved.costs):
         _compare(console, resolved, summary)
 
 
@@ -79,13 +81,16 @@ def provision(project: _Project, out: _Kits = Path("kits")) -> None:
     Called again after clients were added to the project file, it makes what is missing.
     """
     given, adapter = _read(project), _adapter()
-    made = adapter.kits.provision(given, out)
-    shutil.copyfile(project, out / adapter.kits.ADMIN / adapter.project.PROJECT_FILE)
+    with _told_plainly(f"{out} must be a folder that can be written to"):
+        made = adapter.kits.provision(given, out)
+        copy = out / adapter.kits.ADMIN / adapter.project.PROJECT_FILE
+        if copy.resolve() != project.resolve():
+            shutil.copyfile(project, copy)
     console = _console()
     console.print(f"{out}: made {', '.join(made)}" if made else f"{out}: everything is there already")
     if made:
         console.print(
-            f"move each folder to its machine; {out / 'authority'} signs certificates: keep it here"
+            f"copy each folder to its machine; {out / 'authority'} signs certificates: keep it here"
         )
 
 
@@ -96,7 +101,13 @@ def rotate(
     out: _Kits = Path("kits"),
 ) -> None:
     """A new key and certificate for one client, the server or the admin."""
-    _adapter().kits.rotate(_read(project), out, kit)
+    given = _read(project)
+    if kit not in (known := ["server", "admin", *given.clients]):
+        raise InputError(
+            [Fault("NAME", f"must be one of {', '.join(known)}", kit, "correct it")], "the command"
+        )
+    with _told_plainly(f"{out} must be the folder that provision made, with its authority"):
+        _adapter().kits.rotate(given, out, kit)
     again = "all clients too" if kit == "server" else "it"
     _console().print(f"bring {out / kit / 'startup'} to its machine, and start {again} again")
 
@@ -104,7 +115,7 @@ def rotate(
 @app.command("server")
 def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the server.")]) -> None:
     """Run the server of a kit until Ctrl-C."""
-    _foreground(kit)
+    _foreground(kit, "server")
 
 
 @app.command("client")
@@ -123,6 +134,7 @@ def client(
 
     from flexfl.deploy.settings import SITE_FILE, SiteSettings
 
+    _adapter().kits.check(kit)
     folder = kit / "flexfl"
     if data is not None and not data.is_file():
         raise InputError([Fault("--data", "must be an .npz file", str(data), "name one")], "the command")
@@ -131,7 +143,7 @@ def client(
     known |= {name: value for name, value in told.items() if value}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SITE_FILE).write_text(tomli_w.dumps(known), encoding="utf-8")
-    _foreground(kit)
+    _foreground(kit, "client")
 
 
 @app.command("submit")
@@ -156,8 +168,14 @@ def submit(
     Plan.of(plan.settings())  # what is wrong with it is said here, not on the server
     console = _console()
     with adapter.session.session(kit) as admin:
-        if busy := _running(admin):
+        if busy := adapter.session.running(admin):
             raise FlexFLError(f"{busy[0]['name']} is still running; stop it first: flexfl deploy stop {kit}")
+        before = admin.live(called)
+        if before is not None and not resume and before.iteration:
+            remedy = "--resume goes on with it, --name begins another"
+            raise FlexFLError(
+                f"the server has a run {called} already ({before.iteration} iterations); {remedy}"
+            )
         with console.status("waiting for clients to connect"):
             present = adapter.session.wait_for_clients(admin, list(project.clients), resolved.deploy.wait)
         if not present:
@@ -168,7 +186,7 @@ def submit(
         admin.submit(called, replace(plan, present=present).settings(), present)
         console.print(f"{called} is submitted; look at it with: flexfl deploy status {kit}")
         if watch:
-            _watch(console, admin, called, resolved.train.iterations)
+            _watch(console, admin, called, resolved.train.iterations, before)
 
 
 @app.command("status")
@@ -180,8 +198,7 @@ def status(kit: _Admin) -> None:
         for client_ in project.clients:
             console.print(f"{client_}: {'connected' if client_ in connected else 'not connected'}")
         for name in dict.fromkeys(str(job["name"]) for job in admin.jobs()):
-            live = admin.live(name)
-            console.print(_told(name, live))
+            console.print(_told(name, admin.live(name)), markup=False)
 
 
 @app.command("stop")
@@ -189,7 +206,7 @@ def stop(kit: _Admin) -> None:
     """Stop the run; `submit --resume` goes on with it."""
     console = _console()
     with _adapter().session.session(kit) as admin:
-        running = _running(admin)
+        running = _adapter().session.running(admin)
         for job in running:
             admin.abort(str(job["job_id"]))
             console.print(f"{job['name']} is asked to stop; go on with it: flexfl deploy submit … --resume")
@@ -200,6 +217,7 @@ def stop(kit: _Admin) -> None:
 @app.command("remove")
 def remove(kit: _Admin, client: Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")]) -> None:
     """Log a client out and keep it out, whatever certificate it has."""
+    _known(kit, client)
     with _adapter().session.session(kit) as admin:
         admin.refuse(client)
     _console().print(
@@ -210,6 +228,7 @@ def remove(kit: _Admin, client: Annotated[str, typer.Argument(metavar="CLIENT", 
 @app.command("admit")
 def admit(kit: _Admin, client: Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")]) -> None:
     """Let a removed client in again."""
+    _known(kit, client)
     with _adapter().session.session(kit) as admin:
         admin.admit(client)
     _console().print(f"{client} may connect again")
@@ -234,13 +253,23 @@ def _adapter() -> Any:
     return SimpleNamespace(demo=demo, project=project, kits=kits, processes=processes, session=session)
 
 
+@contextmanager
+def _told_plainly(rule: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FlexFLError(f"{rule} ({error})") from error
+
+
 def _read(path: Path) -> Project:
     found: Project = _adapter().project.read_project(path)
     return found
 
 
-def _running(admin: Session) -> list[dict[str, Any]]:
-    return [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]
+def _known(kit: Path, client: str) -> None:
+    if client not in (clients := _read(kit / "project.toml").clients):
+        rule = f"must be one of {', '.join(clients)}"
+        raise InputError([Fault("CLIENT", rule, client, "correct it")], "the command")
 
 
 def _roster(project: Project, spec: Spec) -> dict[str, float]:
@@ -254,11 +283,13 @@ def _roster(project: Project, spec: Spec) -> dict[str, float]:
     return project.clients
 
 
-def _foreground(kit: Path) -> None:
+def _foreground(kit: Path, kind: str) -> None:
     """Run a kit's process until Ctrl-C or SIGTERM."""
     import signal
     import threading
 
+    if not (kit / "startup" / f"fed_{kind}.json").exists():
+        raise FlexFLError(f"{kit} is no kit of a {kind}; flexfl deploy provision makes them")
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())
@@ -276,24 +307,28 @@ def _foreground(kit: Path) -> None:
     console.print("stopped")
 
 
-def _watch(console: Console, admin: Session, name: str, total: int) -> None:
+def _watch(console: Console, admin: Session, name: str, total: int, before: Live | None) -> None:
+    """Until the run has ended; `before` is what the server told of an earlier part of it."""
     from flexfl.cli.show import ProgressLine
 
+    live = None
     with ProgressLine(console, total) as line:
         try:
-            while True:
-                live = admin.live(name)
-                if live is not None:
-                    line.update(live)
-                    if live.more["state"] in ("finished", "failed", "stopped"):
-                        break
+            while live is None or not live.ended:
                 time.sleep(_LOOK_SECONDS)
+                found = admin.live(name)
+                over = not any(job["name"] == name for job in _adapter().session.running(admin))
+                if found is not None and (found != before or over):
+                    live = found
+                    line.update(live)
+                if over and (live is None or not live.ended):
+                    raise FlexFLError(f"{name} has ended without a word; see log.txt in the server's kit")
         except KeyboardInterrupt:
             console.print(f"{name} goes on without being watched")
             return
-    console.print(_told(name, live))
+    console.print(_told(name, live), markup=False)
     if live.more["state"] == "failed":
-        raise FlexFLError(str(live.more["error"]))
+        raise FlexFLError(f"{name} has failed")
 
 
 def _told(name: str, live: Live | None) -> str:
@@ -305,15 +340,16 @@ def _told(name: str, live: Live | None) -> str:
     if present := live.more.get("present"):
         parts.append(f"taking part: {', '.join(present)}")
     lines = [", ".join(parts)]
+    if error := live.more.get("error"):
+        lines.append(f"  {error}")
     lines += [f"  refused: {why}" for why in (live.more.get("refused") or {}).values()]
     return "\n".join(lines)
 
 
 def _show_traffic(console: Console, summary: dict[str, Any]) -> None:
-    payload, wire = summary.get("payload_bytes"), summary.get("wire_bytes")
-    if payload:
-        total = f", {_mb(wire['up'])} up and {_mb(wire['down'])} down on the wire" if wire else ""
-        console.print(f"messages: {_mb(payload['up'])} up and {_mb(payload['down'])} down{total}")
+    for title, kind in (("messages", "payload_bytes"), ("on the wire", "wire_bytes")):
+        if told := summary.get(kind):
+            console.print(f"{title:14s} {_mb(told['up'])} up, {_mb(told['down'])} down")
 
 
 def _mb(count: int) -> str:
@@ -329,7 +365,7 @@ def _compare(console: Console, spec: Spec, summary: dict[str, Any]) -> None:
         simulated = simulate(spec, engine={"threads": 1}).summary
     ours, theirs = (told["test_accuracy"] for told in (summary, simulated))
     if ours is not None and theirs is not None:
-        console.print(f"test accuracy {ours:.4f}; simulated: {theirs:.4f}")
+        console.print(f"simulated      test accuracy {theirs:.4f} (between processes: {ours:.4f})")
 
 
 def _free(base: Path) -> Path:

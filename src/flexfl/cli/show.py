@@ -58,7 +58,7 @@ class ProgressLine:
 
     def update(self, progress: Shown) -> None:
         if not self._console.is_terminal:
-            if progress.iteration % self._every == 0 and progress.iteration > self._shown:
+            if progress.iteration // self._every > self._shown // self._every:
                 self._shown = progress.iteration
                 self._console.print(_plain_line(progress), soft_wrap=True)
             return

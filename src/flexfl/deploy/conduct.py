@@ -1,15 +1,17 @@
 """The server's part of a run, from the first greeting to the last evaluation, over any `Link`.
 
 Asks everyone, closes the iteration when all who are expected have answered or the deadline is over, and
-goes on. Who has let a deadline pass is still asked but not waited for, until the next answer: one dead
-client costs one deadline, not one in every iteration.
+goes on. Who has let a deadline pass is still asked but not waited for, until it answers in time again: a
+client that is dead or too slow costs one deadline, not one in every iteration.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -29,10 +31,11 @@ from flexfl.deploy.record import Record, over_all
 from flexfl.deploy.site import values_of
 from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.evaluate import Evaluator, default_loss
-from flexfl.models.build import build_model
+from flexfl.models.build import build_model, check_model
 from flexfl.models.flat import FlatModel
 from flexfl.results.directory import RunDirectory
 from flexfl.results.progress import Live
+from flexfl.results.run import SPEC_FILE, SUMMARY_FILE
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.load import to_toml
 from flexfl.spec.schema import Spec
@@ -44,28 +47,33 @@ log = logging.getLogger("flexfl.deploy")
 _GREET_SECONDS = 0.5
 """Between two greetings of a client that has not replied."""
 _AGAIN_SECONDS = 2.0
-"""Between two questions to a client that has not answered: messages get lost."""
+"""Until a question that was not answered is asked again: messages get lost. Then twice as long, and so on,
+up to `_LONGEST_SECONDS`: a client may just be slow."""
+_LONGEST_SECONDS = 8.0
+_MOST_AGAIN = 3
+"""Questions to a client in an iteration that follow at once on what it said: greeted, behind, asked."""
 _FLUSH_SECONDS = 1.0
+_LONGEST_REASON = 500
 
 
 def conduct(settings: Mapping[str, Any], link: Link, folder: Path) -> None:
     """Run `settings` (a `Plan`) over `link`; all that lasts is in `folder`/NAME."""
-    plan = Plan.of(settings)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(plan.threads or torch.get_num_threads())
+    live = live_file(folder, settings["name"])
     try:
+        plan = Plan.of(settings)
+        torch.set_num_threads(plan.threads or torch.get_num_threads())
         with ExitStack() as stack:
             _train(_open(plan, link, folder, stack))
-    except FlexFLError as error:
-        total = plan.spec.train.iterations
-        Live(total, 0, {}, {}, {}, None, {"state": "failed", "error": str(error)}).write(
-            live_file(folder, plan.name)
-        )
+    except Exception as error:  # whatever it is, those who look on must learn of it
+        told = str(error) if isinstance(error, FlexFLError) else f"{type(error).__name__}: {error}"
+        Live(0, 0, {}, {}, {}, None, {"state": "failed", "error": told}).write(live)
         raise
 
 
 def _train(conductor: _Conductor) -> None:
     conductor.gather()
+    conductor.record.begin()
     while not conductor.link.stopped and conductor.server.iteration < conductor.plan.spec.train.iterations:
         conductor.iteration()
     conductor.end()
@@ -76,11 +84,13 @@ def _open(plan: Plan, link: Link, folder: Path, stack: ExitStack) -> _Conductor:
     path, spec, streams = folder / plan.name, plan.spec, Streams(plan.spec.train.seed)
     module = build_model(spec.model, streams)
     model = FlatModel(module, getattr(torch, spec.engine.dtype))
-    exists = (path / STATE_FILE).exists()
-    if plan.resume and not exists:
+    begun = (path / STATE_FILE).exists()
+    if plan.resume and not begun:
         raise RunDirectoryError(f"there is no run {plan.name} to resume; submit it without --resume")
     identity = {"roster": ", ".join(plan.roster), "model": model.fingerprint()}
-    directory = stack.enter_context(RunDirectory(path, to_toml(spec), identity, resume=plan.resume))
+    # Without the server's state, a directory is of a start that was cut short.
+    resume = plan.resume or ((path / SPEC_FILE).exists() and not begun and not (path / SUMMARY_FILE).exists())
+    directory = stack.enter_context(RunDirectory(path, to_toml(spec), identity, resume=resume))
     store = stack.enter_context(closing(SqliteStore(path / STATE_FILE)))
     run = directory.store.meta("run")
     if run is None:
@@ -90,6 +100,9 @@ def _open(plan: Plan, link: Link, folder: Path, stack: ExitStack) -> _Conductor:
     downlink = Downlink(build_policy(spec, costs).downlink, costs["downlink"], streams, values_of(spec))
     start = model.params.numpy().copy()
     server = Server(run, plan.roster, store, start, downlink, latest=spec.deploy.latest)
+    if server.iteration > spec.train.iterations:
+        rule = f"must be at least the {server.iteration} that {plan.name} has done"
+        raise RunDirectoryError(f"train.iterations {rule}, got {spec.train.iterations}; ask for more")
     record = Record(spec, directory, server, live_file(folder, plan.name))
     return _Conductor(plan, link, server, record, model)
 
@@ -102,6 +115,8 @@ class _Conductor:
     record: Record
     model: FlatModel
     ready: set[str] = field(default_factory=set)
+    strangers: set[str] = field(default_factory=set)
+    """Started again since: to be greeted before they are asked."""
     absent: set[str] = field(default_factory=set)
     """Ready once, and then not in time: asked, but not waited for."""
     refused: dict[str, str] = field(default_factory=dict)
@@ -112,8 +127,13 @@ class _Conductor:
     bytes_down: int = 0
     _flushed: float = 0.0
     _asked: dict[str, float] = field(default_factory=dict)
+    _patience: dict[str, float] = field(default_factory=dict)
+    _again: Counter[str] = field(default_factory=Counter)
+    _unanswered: dict[str, float] = field(default_factory=dict)
+    """When each client was asked what it has not answered yet."""
 
     def __post_init__(self) -> None:
+        self._patience = dict.fromkeys(self.plan.roster, _AGAIN_SECONDS)
         self._test = _test_set(self.plan.spec, self.model)
 
     # Greeting ----------------------------------------------------------------------------------
@@ -171,13 +191,15 @@ class _Conductor:
     def _exchange(self, *, evaluate: bool, last: bool = False) -> None:
         """Questions out, answers in, until all who are expected have answered or the time is over."""
         end = time.monotonic() + self.plan.spec.deploy.deadline
-        due, left = self.ready - self.absent, 1.0
+        due, left, self._again = self.ready - self.absent, 1.0, Counter()
         while not self.link.stopped:
             due |= self._overdue()
-            self._greet(sorted(due - self.ready))
-            asks = self.server.asks(evaluate=evaluate, last=last) if due & self.ready else {}
-            self._send({name: asks[name] for name in due & asks.keys() & self.ready})
-            self._asked |= dict.fromkeys(due, time.monotonic())
+            able = self.ready - self.strangers
+            self._greet(sorted(due - able))
+            self._send(self.server.asks(due & able, evaluate=evaluate, last=last))
+            now = time.monotonic()
+            self._asked |= dict.fromkeys(due, now)
+            self._unanswered = dict.fromkeys(due, now) | self._unanswered
             expected = (self.ready - self.absent) & set(self.server.waiting)
             # Without anyone to expect, wait for anyone: an iteration without answers helps nobody.
             alone = not self.server.answered and not self.ready - self.absent
@@ -192,9 +214,14 @@ class _Conductor:
             log.info("no answer from %s in iteration %d", ", ".join(sorted(expected)), self.server.iteration)
 
     def _overdue(self) -> set[str]:
-        """Who has not answered, and was asked (or greeted) last a while ago: messages get lost."""
+        """Who has not answered, and was asked (or greeted) last a while ago."""
         now = time.monotonic()
-        return {name for name in self.server.waiting if now - self._asked.get(name, 0.0) > _AGAIN_SECONDS}
+        due = {
+            name for name in self.server.waiting if now - self._asked.get(name, 0.0) > self._patience[name]
+        }
+        for name in due:
+            self._patience[name] = min(_LONGEST_SECONDS, 2 * self._patience[name])
+        return due
 
     # Messages -----------------------------------------------------------------------------------
 
@@ -209,11 +236,13 @@ class _Conductor:
         for sender, data in self.link.receive(seconds):
             self.bytes_up += len(data)
             try:
-                if self._take(sender, data):
+                if self._take(sender, data) and self._again[sender] < _MOST_AGAIN:
+                    self._again[sender] += 1
                     again.add(sender)
+                self._patience[sender] = _AGAIN_SECONDS
                 self.refused.pop(sender, None)
             except (ProtocolError, WireError) as error:
-                reason = str(error) if sender in str(error) else f"{sender}: {error}"
+                reason = _readable(str(error) if sender in str(error) else f"{sender}: {error}")
                 if self.refused.get(sender) != reason:
                     log.warning("refused: %s", reason)
                 self.refused[sender] = reason
@@ -225,17 +254,20 @@ class _Conductor:
         """Whether the sender needs another question."""
         if sender not in self.plan.roster:
             raise ProtocolError(f"{sender} is not on the roster of {self.server.run}")
+        now = time.monotonic()
+        taken = now - self._unanswered.pop(sender, now)
         match kind_of(data):
             case "ready":
                 return self._admit(sender, Ready.decode(data))
             case "stranger":
-                if Stranger.decode(data).run == self.server.run:
-                    self.ready.discard(sender)
+                if Stranger.decode(data).run in ("", self.server.run):
+                    self.strangers.add(sender)
                 return True
             case _:
                 self.server.hear(sender, data)
-                self.absent.discard(sender)
-                return sender in self.server.waiting
+                if taken < self.plan.spec.deploy.deadline:
+                    self.absent.discard(sender)
+                return sender in self.server.waiting  # it was late, or is behind
 
     def _admit(self, sender: str, reply: Ready) -> bool:
         if reply.client != sender or reply.run != self.server.run:
@@ -248,7 +280,7 @@ class _Conductor:
             told = f"{reply.dim} parameters, fingerprint {reply.model[:8]}"
             raise ProtocolError(f"{sender} has another model ({told}); is its version of the code the same?")
         self.ready.add(sender)
-        self.absent.discard(sender)
+        self.strangers.discard(sender)
         return True
 
     # Telling -----------------------------------------------------------------------------------
@@ -260,7 +292,8 @@ class _Conductor:
             found = self._test()
             # A server that has test samples only holds them where training samples would be.
             evaluation |= {"test_loss": found["train_loss"], "test_accuracy": found["train_accuracy"]}
-        return evaluation | {"seconds": self.record.progress.seconds}
+        finite = {name: value for name, value in evaluation.items() if value is None or math.isfinite(value)}
+        return finite | {"seconds": self.record.progress.seconds}
 
     def told(self) -> dict[str, Any]:
         """What the summary of a deployment has besides."""
@@ -283,6 +316,14 @@ def _test_set(spec: Spec, model: FlatModel) -> Evaluator | None:
     with suppress(FlexFLError):
         x, y = load_pairs(spec.data)[1]
         data = Federated(x, y, None, None, (np.arange(len(x)),))
-        return Evaluator(model, default_loss(data), data)
+        loss, sample = default_loss(data), x[:2].to(model.params.dtype)
+        if not check_model(model.module, sample, y[:2], data.classes, loss, plain_loss=True):
+            return Evaluator(model, loss, data)
     log.info("the server has no test samples of %s: no test accuracy", spec.data.name)
     return None
+
+
+def _readable(reason: str) -> str:
+    """Words of others, fit for a terminal."""
+    kept = "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in reason)
+    return kept if len(kept) <= _LONGEST_REASON else kept[: _LONGEST_REASON - 1] + "…"

@@ -15,14 +15,18 @@ import tomli_w
 
 from flexfl.deploy.nvflare.kits import ADMIN, SERVER, Project, provision
 from flexfl.deploy.nvflare.processes import Process, wait_for_port
-from flexfl.deploy.nvflare.session import Session, session, wait_for_clients
+from flexfl.deploy.nvflare.session import Session, running, session, wait_for_clients
 from flexfl.deploy.plan import STATE_FILE, Plan, live_file
+from flexfl.deploy.settings import SITE_FILE
 from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.results.progress import Live
+from flexfl.spec.names import is_import_path
+from flexfl.spec.own import for_network
 from flexfl.spec.schema import Spec
 
 OnLive = Callable[[Live], None]
 _LOOK_SECONDS = 0.2
+_STATUS_LOOKS = 50
 _START_SECONDS = 60.0
 
 
@@ -47,20 +51,30 @@ class Federation:
         return self.admin.submit(name, plan.settings(), list(self.project.clients))
 
     def watch(self, name: str, on_live: OnLive = lambda live: None) -> Live:
-        """Until the run has ended, one way or the other."""
+        """Until the run of that name has ended, one way or the other."""
+        looks = 0
         while True:
             live = Live.read(live_file(self.server_folder, name))
             if live is not None:
                 on_live(live)
-                if live.more["state"] in ("finished", "failed", "stopped"):
+                if live.ended:
                     return live
-            if not self.server.running:
-                raise FlexFLError(f"the server has ended; see {self.server.kit / 'output.txt'}")
+            looks += 1
+            gone = looks % _STATUS_LOOKS == 0 and not any(job["name"] == name for job in running(self.admin))
+            if not self.server.running or (gone and not ended(self.server_folder, name)):
+                raise FlexFLError(f"the run has ended without a word; see {self.server.kit}/*.txt")
             time.sleep(_LOOK_SECONDS)
 
 
+def ended(folder: Path, name: str) -> bool:
+    live = Live.read(live_file(folder, name))
+    return live is not None and live.ended
+
+
 @contextmanager
-def federation(folder: Path, clients: int, *, name: str = "demo") -> Iterator[Federation]:
+def federation(
+    folder: Path, clients: int, *, name: str = "demo", modules: list[str] | None = None
+) -> Iterator[Federation]:
     """A server and so many clients on this machine, from kits in `folder`, all stopped at the end."""
     names = [f"site-{n + 1}" for n in range(clients)]
     project = Project(
@@ -71,7 +85,8 @@ def federation(folder: Path, clients: int, *, name: str = "demo") -> Iterator[Fe
         own = folder / client / "flexfl"
         own.mkdir(exist_ok=True)
         # One core each: they share this machine.
-        (own / "site.toml").write_text(tomli_w.dumps({"threads": 1}), encoding="utf-8")
+        settings = {"threads": 1, "paths": True, "modules": modules or []}
+        (own / SITE_FILE).write_text(tomli_w.dumps(settings), encoding="utf-8")
     with ExitStack() as stack:
         server = started(stack, folder / SERVER)
         processes = {client: started(stack, folder / client) for client in names}
@@ -93,10 +108,11 @@ def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLi
     """Train `spec` between processes; the run directory is `out`, as a simulation would leave it."""
     if out.exists():
         raise RunDirectoryError(f"{out} exists already; choose another --out")
+    for_network(spec)
     folder = Path(tempfile.mkdtemp(prefix="flexfl-demo-"))
     try:
         on_step(f"certificates and {spec.data.clients} clients")
-        with federation(folder, spec.data.clients) as all_of_them:
+        with federation(folder, spec.data.clients, modules=_modules(spec)) as all_of_them:
             on_step("training over mutual TLS")
             all_of_them.submit("run", spec)
             live = all_of_them.watch("run", on_live)
@@ -105,9 +121,10 @@ def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLi
             left_out = shutil.ignore_patterns(f"{STATE_FILE}*", ".lock")
             shutil.copytree(all_of_them.server_folder / "run", out, ignore=left_out)
             on_step("stopping all processes")
-    except BaseException as error:
-        if not isinstance(error, KeyboardInterrupt):
-            error.add_note(f"what the processes said is in {folder}/*/log.txt")
+    except FlexFLError as error:
+        raise FlexFLError(f"{error}\nwhat the processes said is in {folder}/*/log.txt") from error
+    except KeyboardInterrupt:
+        shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)
 
@@ -120,6 +137,12 @@ def _weights(spec: Spec) -> list[float]:
 
     data = load_federated(spec.data, seed=spec.train.seed)
     return [float(weight) for weight in data.weights(spec.data.weights)]
+
+
+def _modules(spec: Spec) -> list[str]:
+    """Packages that the spec calls: here the sites are ours."""
+    named = [spec.model.name, *(table["kind"] for _, table in spec.costs)]
+    return [name.partition(":")[0].partition(".")[0] for name in named if is_import_path(name)]
 
 
 def _free_port() -> int:

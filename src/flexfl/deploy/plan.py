@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from flexfl.spec.own import for_network
 from flexfl.spec.schema import Spec, parse
 
 STATE_FILE = "server.sqlite"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Plan:
         spec = parse(tomllib.loads(settings["spec"]), where="the spec")
         plan = cls(**{**settings, "spec": spec})
         for_network(spec)
+        if not _NAME.fullmatch(plan.name):
+            rule = "must be letters, digits, ., - and _, and begin with a letter or digit"
+            raise InputError([Fault("--name", rule, plan.name, "choose another")], "the command")
         if spec.data.clients != len(plan.roster):
             rule = f"must be the {len(plan.roster)} of the roster"
             raise InputError([Fault("data.clients", rule, spec.data.clients, "adjust it")])

@@ -33,11 +33,17 @@ class Record:
             knob: mean_budget(getattr(spec.budget, knob), clients=len(server.roster)) for knob in KNOBS
         }
         self.progress = Progress(spec.train.iterations, budgets=budgets)
-        directory.rewind(min(server.records, default=server.iteration))
-        before = Run(directory.path)
+        self._begun = False
+
+    def begin(self) -> None:
+        """Go on from what the server's state says; before, nothing is written."""
+        server = self._server
+        self._directory.rewind(min(server.records, default=server.iteration))
+        before = Run(self._directory.path)
         self.progress.resume(before, len(before.iterations["iteration"]), _seconds(before))
         for number in sorted(server.records):
             self.add(server.records[number])
+        self._begun = True
 
     def add(self, record: Mapping[str, Any]) -> None:
         """An iteration that the server has closed."""
@@ -54,8 +60,9 @@ class Record:
 
     def flush(self, **more: Any) -> None:
         """Write what there is, and tell those who look on."""
-        self._directory.store.commit(by_client=self._spec.record.clients)
-        self._server.written(self._server.iteration)
+        if self._begun:
+            self._directory.store.commit(by_client=self._spec.record.clients)
+            self._server.written(self._server.iteration)
         Live.of(self.progress, **more).write(self._live)
 
     def finish(self, **more: Any) -> dict[str, Any]:
@@ -88,7 +95,9 @@ def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
 
 def over_all(answers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
     """Training loss and accuracy over the samples of all who told theirs."""
-    told = [answer for answer in answers.values() if "train_loss" in answer]
+    told = [
+        answer for answer in answers.values() if answer.get("samples", 0.0) > 0 and "train_loss" in answer
+    ]
     samples = sum(answer["samples"] for answer in told)
     found: dict[str, float | None] = {}
     for name in ("train_loss", "train_accuracy"):

@@ -19,6 +19,7 @@ class SiteSettings(BaseModel):
 
     data     an .npz file with train_x and train_y; without it, this client's part of the spec's dataset
     threads  cores that it may use; by default as many as torch takes
+    paths    whether a run may name a file of this site as its data; by default not
     modules  packages whose functions a run may name ("module:function"); by default none
     """
 
@@ -26,6 +27,7 @@ class SiteSettings(BaseModel):
 
     data: str | None = None
     threads: Annotated[int | None, checks.whole(1, "leave it out to use all cores")] = None
+    paths: bool = False
     modules: list[str] = []
 
     @classmethod
@@ -38,5 +40,5 @@ class SiteSettings(BaseModel):
         except (OSError, ValueError, ValidationError) as error:
             what = str(error).splitlines()[0]
             raise InputError(
-                [Fault(str(path), "must be TOML with data, threads and modules", what)]
+                [Fault(str(path), "must be TOML with data, threads, paths and modules", what)]
             ) from error

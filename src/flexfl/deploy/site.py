@@ -25,6 +25,7 @@ from flexfl.spec.own import own_settings
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
 
+_LONGEST = 2000
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -49,6 +50,10 @@ class Site:
         except NonFiniteError as error:
             return Ready(run, self.name, fault=str(error)).encode()
 
+    def here(self) -> bytes:
+        """What a process says that has just been started: the server need not find out by itself."""
+        return Stranger("", self.name).encode()
+
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
@@ -60,9 +65,10 @@ class Site:
         self.close()
         try:
             self._ready = self._open(hello)
-        except (FlexFLError, OSError) as error:
+        except Exception as error:  # of a user's model, too: the server is to know why, and by whom
             self.close()
-            return Ready(hello.run, self.name, fault=str(error), again=isinstance(error, InUseError))
+            told = str(error) if isinstance(error, FlexFLError) else f"{type(error).__name__}: {error}"
+            return Ready(hello.run, self.name, fault=told[:_LONGEST], again=isinstance(error, InUseError))
         return self._ready
 
     def _open(self, hello: Hello) -> Ready:
@@ -70,7 +76,13 @@ class Site:
             raise ProtocolError(f"a run may not be called {hello.run[:100]!r}")
         settings = SiteSettings.read(self._folder)
         spec = parse(_toml(hello.spec), where="the run's spec")
+        if not hello.place < hello.clients == spec.data.clients:
+            told = f"{hello.place} of {hello.clients}"
+            raise ProtocolError(f"a run with {spec.data.clients} clients has no client {told}")
         _refuse_strange_modules(spec, settings)
+        if spec.data.path is not None and settings.data is None and not settings.paths:
+            rule, remedy = "names a file of this site", f"name it as data in {SITE_FILE}, or set paths = true"
+            raise InputError([Fault("data.path", rule, spec.data.path, remedy)], "the run's spec")
         spec = own_settings(spec, hello.place)
         torch.set_num_threads(settings.threads or torch.get_num_threads())
         learner = Learner(spec, hello.place, Path(settings.data) if settings.data else None)

@@ -28,8 +28,9 @@ from flexfl.results.run import (
 )
 from flexfl.results.store import MetricStore
 
-_MAY_CHANGE = {"train.iterations", "engine.checkpoint_every"}
-"""Settings that a run may be resumed with: they do not change what an iteration does."""
+_MAY_CHANGE = {"train.iterations", "engine.checkpoint_every", "deploy.deadline", "deploy.wait"}
+"""Settings that a run may be resumed with: they do not change what an iteration does, or only how long it
+waits."""
 
 
 class RunDirectory:

@@ -80,6 +80,10 @@ class Live:
         told = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
         return cls(progress.total, progress.iteration, *told, more)
 
+    @property
+    def ended(self) -> bool:
+        return self.more.get("state") in ("finished", "failed", "stopped")
+
     def write(self, path: Path) -> None:
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(vars(self)), encoding="utf-8")

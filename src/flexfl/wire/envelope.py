@@ -21,7 +21,8 @@ _START = struct.Struct("<4sB3xI")
 _END = struct.Struct("<I")
 _MAGIC, _VERSION = b"FXEN", 1
 _LONGEST_HEADER = 1 << 16
-_MOST_BLOBS = 1 << 12
+MOST_BLOBS = 1 << 12
+_LARGEST_BLOB = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def seal(kind: str, fields: dict[str, Any], blobs: Sequence[bytes] = ()) -> byte
     """The bytes of a message."""
     header = {"kind": kind, "fields": fields, "sizes": [len(blob) for blob in blobs]}
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    if len(text) > _LONGEST_HEADER or len(blobs) > _MOST_BLOBS:
+    if len(text) > _LONGEST_HEADER or len(blobs) > MOST_BLOBS:
         raise WireError(f"message has too much in its header: {len(text)} bytes, {len(blobs)} blobs")
     body = b"".join([_START.pack(_MAGIC, _VERSION, len(text)), text, *blobs])
     return body + _END.pack(zlib.crc32(body))
@@ -77,6 +78,6 @@ def _header(text: bytes) -> tuple[str, dict[str, Any], list[int]]:
     kind, fields, sizes = header["kind"], header["fields"], header["sizes"]
     if not isinstance(kind, str) or not isinstance(fields, dict) or not isinstance(sizes, list):
         raise WireError("message has a header of the wrong types")
-    if len(sizes) > _MOST_BLOBS or not all(type(size) is int and size >= 0 for size in sizes):
+    if len(sizes) > MOST_BLOBS or not all(type(size) is int and 0 <= size < _LARGEST_BLOB for size in sizes):
         raise WireError("message announces blobs of impossible sizes")
     return kind, fields, sizes

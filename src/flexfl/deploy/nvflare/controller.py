@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from flexfl.deploy.nvflare.refused import Refused
 from flexfl.deploy.nvflare.traffic import Traffic
 
 SETTINGS = "flexfl.json"  # in the job's configuration
+_BACKLOG = 16  # messages of a site that wait to be heard; an honest one has one or two
 
 
 class CellLink:
@@ -32,11 +34,13 @@ class CellLink:
         self._traffic, self._refused = traffic, refused
         self._cells = {site: f"{site}.{job}" for site in sites}
         self._heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._backlog: Counter[str] = Counter()
         channel.listen(cell, channel.ANSWER, self._hear)
 
     def send(self, messages: Mapping[str, bytes]) -> None:
         for site, data in messages.items():
-            channel.fire(self._cell, channel.ASK, self._cells[site], data)
+            if (cell := self._cells.get(site)) is not None:  # else it was not there when the job began
+                channel.fire(self._cell, channel.ASK, cell, data)
 
     def receive(self, seconds: float) -> list[tuple[str, bytes]]:
         heard: list[tuple[str, bytes]] = []
@@ -45,6 +49,7 @@ class CellLink:
             while True:
                 heard.append(self._heard.get_nowait())
         except queue.Empty:
+            self._backlog.subtract(name for name, _ in heard)
             return heard
 
     @property
@@ -55,8 +60,10 @@ class CellLink:
         return self._traffic.sample()
 
     def _hear(self, name: str, origin: str, data: bytes) -> None:
-        """Only a site of this job, from its own process for this job."""
-        if self._cells.get(name) == origin and name not in self._refused:
+        """Only a site of this job, from its own process for this job; more than a few at once get lost."""
+        known = self._cells.get(name) == origin and name not in self._refused
+        if known and self._backlog[name] < _BACKLOG:
+            self._backlog[name] += 1
             self._heard.put((name, data))
 
 

@@ -70,6 +70,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
 
         site = Site(name, folder)
         channel.listen(cell, channel.ASK, hear)
+        channel.fire(cell, channel.ANSWER, server, site.here())
         while (data := self._asked.get()) is not None:
             try:
                 answer = site.answer(data)

@@ -110,6 +110,11 @@ def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
             opened.close()
 
 
+def running(admin: Session) -> list[dict[str, Any]]:
+    """Jobs that have not ended, newest first."""
+    return [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]
+
+
 def wait_for_clients(admin: Session, names: list[str], seconds: float) -> list[str]:
     """Until all of `names` are connected, or so long; gives those who are, in their order."""
     end = time.monotonic() + seconds

@@ -9,6 +9,7 @@ nothing, and it is sent again instead of making another.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,7 @@ class Client:
     ) -> None:
         self.name, self.run, self._new_life = name, run, new_life
         self._store, self._work = store, work
+        self._ended: tuple[int, bytes] | None = None
         self._dim, self._dtype = dim, np.dtype(dtype)
         kept = store.load()
         self.params: Vector | None = None
@@ -106,9 +108,14 @@ class Client:
 
     def _end(self, ask: Ask, params: Vector) -> bytes:
         """The trained model; an update that was not decided on stays pending, should training go on."""
+        if self._ended is not None and self._ended[0] == ask.iteration:
+            return self._ended[1]  # asked again
         state, residual = self._settled(ask)
         self._commit(replace(state, version=ask.iteration), params=params, residual=residual)
-        return replace(self._said(ask, state), told=self._work.evaluate(params)).encode()
+        told = _finite(self._work.evaluate(params))
+        answer = replace(self._said(ask, state), last=True, told=told).encode()
+        self._ended = ask.iteration, answer
+        return answer
 
     def _settled(self, ask: Ask) -> tuple[_State, Vector]:
         """State and residual after what the question says of the pending update."""
@@ -160,7 +167,7 @@ class Client:
                 state = replace(state, number=state.number + 1, made_in=ask.iteration)
         spent = {knob: state.spent.get(knob, 0.0) + told[name] for knob, name in _SPENT.items()}
         told |= {f"total.{knob}": total for knob, total in spent.items()}
-        answer = replace(self._said(ask, state), told=told)
+        answer = replace(self._said(ask, state), told=_finite(told))
         if state.pending:
             answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
         state = replace(
@@ -197,3 +204,8 @@ class Client:
             self.params = params
         if steps is not None:
             self._steps = steps
+
+
+def _finite(told: dict[str, float]) -> dict[str, float]:
+    """A loss may overflow while the gradient does not; what is no number is not told."""
+    return {name: value for name, value in told.items() if math.isfinite(value)}

@@ -67,7 +67,7 @@ _READY: dict[str, type] = {
 
 @dataclass(frozen=True)
 class Stranger:
-    """A client was asked about a run of which it knows nothing: it has just been started."""
+    """A client has just been started and knows nothing of the run it was asked about, or of any ("")."""
 
     run: str
     client: str

@@ -15,6 +15,8 @@ from flexfl.wire.envelope import Envelope, seal, unseal
 from flexfl.wire.sparse import WireError
 
 TAKEN, REFUSED = "taken", "refused"
+_LARGEST = 1e100
+"""That a client may tell: sums of such numbers are numbers still."""
 
 
 class ProtocolError(FlexFLError):
@@ -94,6 +96,7 @@ class Answer:
     number     of its newest update, 0 for none; `update` is that update, or empty
     made_in    the iteration in which the update was made: earlier for one that comes late
     behind     the client could not work, since it lacks updates before `first`
+    last       of a question that said that training is over
     told       metrics for the server's record
     """
 
@@ -107,6 +110,7 @@ class Answer:
     made_in: int = 0
     update: bytes = b""
     behind: bool = False
+    last: bool = False
     told: dict[str, float] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -116,10 +120,12 @@ class Answer:
     @classmethod
     def decode(cls, data: bytes) -> Answer:
         envelope = opened(data, "answer", _ANSWER, blobs=1)
-        told = envelope.fields["told"]
-        if not all(isinstance(value, int | float) and type(value) is not bool for value in told.values()):
-            raise WireError("answer must tell numbers")
-        return cls(**envelope.fields, update=envelope.blobs[0])
+        told = envelope.fields.pop("told")
+        # NaN fails the comparison, and so does what no float can hold.
+        if not all(type(value) in (int, float) and -_LARGEST <= value <= _LARGEST for value in told.values()):
+            raise WireError(f"answer must tell numbers of at most {_LARGEST:g}")
+        plain = {name: float(value) for name, value in told.items()}
+        return cls(**envelope.fields, told=plain, update=envelope.blobs[0])
 
 
 _ASK: dict[str, type] = {
@@ -140,6 +146,7 @@ _ANSWER: dict[str, type] = {
     "number": int,
     "made_in": int,
     "behind": bool,
+    "last": bool,
     "told": dict,
 }
 

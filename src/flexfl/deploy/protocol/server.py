@@ -8,7 +8,7 @@ gets the same answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,10 +23,13 @@ from flexfl.deploy.protocol.messages import REFUSED, TAKEN, Answer, Ask, Fate, P
 from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
 from flexfl.deploy.protocol.work import measured, recall_measured
 from flexfl.streams import Streams
+from flexfl.wire.envelope import MOST_BLOBS
 from flexfl.wire.sparse import WireError, decode, encode, sendable
 
 Vector = NDArray[Any]
 
+_MOST_UPDATES = MOST_BLOBS // 2
+"""That are sent instead of the model, however short they are."""
 _SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
 """What a client's totals count; it is recorded when it is told, also what a lost answer had cost."""
 
@@ -83,6 +86,7 @@ class Server:
         self._updates: dict[int, bytes] = {}
         self.records: dict[int, dict[str, Any]] = {}
         self._written: list[int] = []
+        self._ending = False
         if kept := store.load():
             self._restore(kept)
         else:
@@ -95,6 +99,7 @@ class Server:
         self._now = dict(self._state.known)
         self._answered: dict[str, dict[str, float]] = {}
         self._behind: set[str] = set()
+        self._reborn: set[str] = set()
         self._events: list[dict[str, Any]] = []
 
     # Asking and hearing ----------------------------------------------------------------------
@@ -104,11 +109,13 @@ class Server:
         """Who has not answered in this iteration."""
         return [name for name in self.roster if name not in self._answered]
 
-    def asks(self, *, evaluate: bool = False, last: bool = False) -> dict[str, bytes]:
-        """A question for everyone who has not answered yet."""
-        return {
-            name: replace(self._ask(name), evaluate=evaluate, last=last).encode() for name in self.waiting
-        }
+    def asks(
+        self, names: Collection[str] | None = None, *, evaluate: bool = False, last: bool = False
+    ) -> dict[str, bytes]:
+        """A question for everyone (of `names`) who has not answered yet."""
+        self._ending = last
+        wanted = [name for name in self.waiting if names is None or name in names]
+        return {name: replace(self._ask(name), evaluate=evaluate, last=last).encode() for name in wanted}
 
     def _ask(self, name: str) -> Ask:
         fate, version = self._state.known[name].fate, self._now[name].version
@@ -133,8 +140,9 @@ class Server:
         self._admit(sender, answer)
         known = self._now[sender]
         if answer.life != known.fate.life:
-            if answer.replaces != known.fate.life:
+            if answer.replaces != known.fate.life or sender in self._reborn:
                 return  # of a state that is lost; the one that lives will say what it replaces
+            self._reborn.add(sender)
             self._event(sender, "lost its state" if known.fate.life else "joined", known.fate)
             known = _Known(Fate(answer.life))
         self._now[sender] = known = replace(known, version=answer.version)
@@ -143,6 +151,8 @@ class Server:
             return
         if answer.update:
             self._take(sender, answer, known)
+        if answer.last != self._ending:
+            return  # of the end of a run that goes on, or the reverse
         if answer.iteration == self.iteration and sender not in self._answered:
             totals = {knob: answer.told[f"total.{knob}"] for knob in _SPENT if f"total.{knob}" in answer.told}
             spent = {_SPENT[knob]: total - known.spent.get(knob, 0.0) for knob, total in totals.items()}
@@ -173,7 +183,7 @@ class Server:
         if key in self._heard:
             return
         try:
-            update = decode(answer.update, len(self.params))
+            update = self._sane(decode(answer.update, len(self.params)))
         except WireError as error:
             self._decide(sender, known, Fate(answer.life, answer.number, REFUSED))
             raise ProtocolError(f"{sender}: {error}") from error
@@ -182,6 +192,13 @@ class Server:
         else:
             self._heard[key] = update
             self._decide(sender, known, Fate(answer.life, answer.number, TAKEN))
+
+    def _sane(self, update: Vector) -> Vector:
+        """Nobody may send what sums and squares cannot hold."""
+        most = float(np.finfo(self.params.dtype).max) ** 0.25
+        if (largest := float(np.abs(update).max())) > most:
+            raise WireError(f"message may hold values up to {most:.3g}, got {largest:.3g}")
+        return update
 
     def _decide(self, sender: str, known: _Known, fate: Fate) -> None:
         """In memory: it holds when the iteration is committed."""
@@ -280,9 +297,9 @@ class Server:
         updates = self._updates | {self.iteration: newest}
         changes: dict[str, bytes | None] = {f"update/{self.iteration}": newest}
         size, most = 0, self.params.nbytes
-        for number in sorted(updates, reverse=True):
+        for place, number in enumerate(sorted(updates, reverse=True)):
             size += len(updates[number])
-            if size > most:
+            if size > most or place >= _MOST_UPDATES:
                 del updates[number]
                 changes[f"update/{number}"] = None
         return updates, changes
@@ -303,7 +320,8 @@ class Server:
     def _restore(self, kept: Mapping[str, bytes]) -> None:
         told = json.loads(kept["state"])
         if told["run"] != self.run or told["roster"] != self.roster:
-            raise ProtocolError(f"the state is of {told['run']} with {len(told['roster'])} clients")
+            there = ", ".join(f"{name} ({weight:g})" for name, weight in told["roster"].items())
+            raise ProtocolError(f"the state is of {told['run']} with other clients or weights: {there}")
         known = {
             name: _Known(Fate(life, number, what), version, spent)
             for name, (life, number, what, version, spent) in json.loads(kept["clients"]).items()
