@@ -15,7 +15,7 @@ from flexfl.spec import load_spec
 # One test process for all of them: they share runs.
 pytestmark = pytest.mark.xdist_group("behaviour")
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 RATIOS = (0.001, 0.01, 0.1, 1.0)
 BUDGET = {"compute": 0.25, "uplink": 0.01, "downlink": 0.01}
 

@@ -66,7 +66,7 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["SIGTERM", "Ctrl-C"])
 def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
     """SIGTERM reaches the parent only, Ctrl-C the whole group."""
-    command = ["run", "quickstart", "--set", "train.iterations=150", "--seeds", "1-3", "--jobs", "2"]
+    command = ["run", "quickstart", "--set", "train.iterations=100", "--seeds", "1-2", "--jobs", "2"]
     with subprocess.Popen(
         [FLEXFL, *command],
         cwd=tmp_path,
@@ -91,10 +91,10 @@ def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
     # With another number of jobs: what has begun keeps its threads.
     resumed = flexfl(*hint[1].replace("--jobs 2", "--jobs 1").split(), cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    for seed in (1, 2, 3):
+    for seed in (1, 2):
         run = Run(tmp_path / "runs" / "quickstart" / f"seed-{seed}")
         assert run.summary is not None
-        np.testing.assert_array_equal(run.iterations["iteration"], range(150))
+        np.testing.assert_array_equal(run.iterations["iteration"], range(100))
 
 
 @pytest.mark.parametrize("seeds", ["a", "3-1", "1,,x", "-2", "1-1000000000"])

@@ -18,7 +18,6 @@ from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel
 from flexfl.results.store import MetricStore
-from flexfl.sim import evaluate
 from flexfl.spec import load_spec
 
 RNG = np.random.default_rng(5)
@@ -347,7 +346,7 @@ def test_evaluation_in_any_layout_and_chunk_is_the_plain_one(monkeypatch):
     outputs = module(images).detach()
     for loss in (nn.functional.cross_entropy, nn.CrossEntropyLoss()):
         for limit in (2**24, 3000):
-            monkeypatch.setattr(evaluate, "_LAYER_BYTES", limit)
+            monkeypatch.setattr("flexfl.evaluate._LAYER_BYTES", limit)
             found = Evaluator(FlatModel(module, torch.float64), loss, data)()
             assert found["train_loss"] == pytest.approx(float(loss(outputs, classes)))
             assert found["test_loss"] == pytest.approx(float(loss(outputs[:7], classes[:7])))

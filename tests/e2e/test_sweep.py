@@ -92,6 +92,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs"
 
 
+@pytest.mark.xdist_group("figure")
 def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, tmp_path: Path) -> None:
     arguments = [*PAPER, "--out", "cut"]
     for way, reached in ((signal.SIGINT, "cut/kr-0.001/seed-1"), (signal.SIGKILL, "cut/kr-0.1/seed-1")):
@@ -123,6 +124,7 @@ def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, t
         np.testing.assert_array_equal(column, other.iterations[name])
 
 
+@pytest.mark.xdist_group("figure")
 def test_a_figure_of_fewer_iterations_is_a_view_of_the_same_runs(whole: Path, tmp_path: Path) -> None:
     before = stamps(whole)
     shorter = [*PAPER, "--iterations", "50", "--out", str(whole), "--results", "short"]

@@ -44,7 +44,7 @@ def policy_of(**sections: Any) -> Any:
 
 
 def test_what_ships() -> None:
-    assert set(shipped()) == {"quickstart", "fashion", "cifar10"}
+    assert set(shipped()) == {"quickstart", "fashion", "cifar10", "demo"}
 
 
 @pytest.mark.parametrize("name", ["quickstart", "fashion", "cifar10"])

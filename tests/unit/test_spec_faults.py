@@ -389,13 +389,13 @@ def test_a_shared_queue_has_one_length(name: str) -> None:
 @pytest.mark.parametrize(
     ("knob", "table", "rule", "value"),
     [
-        ("compute", {"kind": "fading"}, "must have a kind among uniform, constant or module:name", "fading"),
+        ("compute", {"kind": "fading"}, "must have a kind among uniform, constant, measured or", "fading"),
         ("uplink", {"kind": "uniform"}, "must have a kind among fading, constant, packets", "uniform"),
         ("uplink", {"kind": "fadng"}, "must have a kind among", "fadng"),
         ("uplink", {"kind": 5}, "must have a kind among", 5),
         ("uplink", {"kind": ["fading"]}, "must have a kind among", ["fading"]),
         ("downlink", {"kind": "mod:"}, "must have a kind among", "mod:"),
-        ("uplink", 0.5, "must be a table with a kind (fading, constant, packets)", 0.5),
+        ("uplink", 0.5, "must be a table with a kind (fading, constant, packets, measured)", 0.5),
         ("uplink", {"per_mesage": 1.0}, "of kind fading has no such parameter", "per_mesage"),
         ("compute", {"per_gradient": 1.0}, "of kind uniform has no such parameter", "per_gradient"),
         ("uplink", {"per_message": -0.1}, "needs per_message ≥ 0 and finite", -0.1),
