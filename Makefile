@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test test-page test-deploy soak lint large trials bench bench-deploy paper check clean
+.PHONY: quickstart demo test test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -15,7 +15,7 @@ demo: $(VENV)/.installed-deploy
 	$(BIN)/flexfl deploy demo --clients 3
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --ignore tests/browser --ignore tests/network -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest --ignore tests/browser --ignore tests/cluster --ignore tests/network -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
 
 # A hundred thousand schedules of faults for the protocol of a deployment: an hour.
 soak: $(VENV)/.installed-dev
@@ -24,6 +24,10 @@ soak: $(VENV)/.installed-dev
 # The interactive pages in a real browser: Chromium, from apt where it is not there yet.
 test-page: $(VENV)/.installed-browser
 	$(BIN)/python -m pytest tests/browser
+
+# Sweeps on a local Ray of two workers.
+test-ray: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest tests/cluster
 
 # Real processes that are killed, removed and refused: some minutes.
 test-deploy: $(VENV)/.installed-dev
@@ -56,7 +60,7 @@ paper: $(VENV)/.installed
 	$(BIN)/flexfl paper all --dataset fashion --results results/fashion
 	$(BIN)/flexfl paper all --dataset cifar10 --results results/cifar10
 
-check: lint test test-page
+check: lint test test-page test-ray
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
