@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 LARGE = "FLEXFL_LARGE" in os.environ
-CLIENTS = 10_000 if LARGE else 1_500
+CLIENTS = 10_000 if LARGE else 2_500
 PARAMETERS = 39_760
 TRAIN = """
 import sys

@@ -32,6 +32,7 @@ _Project = Annotated[Path, typer.Argument(metavar="PROJECT.toml", help="Who take
 _Kits = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the kits.")]
 _Admin = Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the admin.")]
 _LOOK_SECONDS = 1.0
+_LAST_SECONDS = 30.0
 
 
 @app.command("demo")
@@ -168,7 +169,7 @@ def submit(
     Plan.of(plan.settings())  # what is wrong with it is said here, not on the server
     console = _console()
     with adapter.session.session(kit) as admin:
-        if busy := adapter.session.running(admin):
+        if busy := _busy(admin):
             raise FlexFLError(f"{busy[0]['name']} is still running; stop it first: flexfl deploy stop {kit}")
         before = admin.live(called)
         if before is not None and not resume and before.iteration:
@@ -264,6 +265,18 @@ def _told_plainly(rule: str) -> Iterator[None]:
 def _read(path: Path) -> Project:
     found: Project = _adapter().project.read_project(path)
     return found
+
+
+def _busy(admin: Session) -> list[dict[str, Any]]:
+    """Jobs that still train; NVFlare takes ten seconds to see that one has ended."""
+    running = _adapter().session.running
+    end = time.monotonic() + _LAST_SECONDS
+    while (jobs := running(admin)) and time.monotonic() < end:
+        told = [admin.live(str(job["name"])) for job in jobs]
+        if not all(live is not None and live.ended for live in told):
+            break
+        time.sleep(_LOOK_SECONDS)
+    return list(jobs)
 
 
 def _known(kit: Path, client: str) -> None:
