@@ -198,16 +198,24 @@ def test_any_label_is_a_folder_name(label: str) -> None:
 # The paper's figures -------------------------------------------------------------------------
 
 
+def test_a_figure_can_be_shorter_and_evaluated_less_often(tmp_path: Path) -> None:
+    found = cells_of(
+        [FIGURES["fig1"]], SETUPS["cifar10"], tmp_path, seeds=2, iterations=300, evaluate_every=100
+    )
+    assert len(found) == 10
+    assert {(cell.spec.train.iterations, cell.spec.train.evaluate_every) for cell in found} == {(300, 100)}
+
+
 @pytest.mark.parametrize("dataset", ["fashion", "cifar10"])
 def test_figures_are_the_papers(dataset: str, tmp_path: Path) -> None:
     setup = SETUPS[dataset]
-    found = cells_of(list(FIGURES.values()), setup, tmp_path, seeds=setup.seeds, iterations=None)
+    found = cells_of(list(FIGURES.values()), setup, tmp_path, seeds=setup.seeds)
     assert setup.seeds == {"fashion": 20, "cifar10": 5}[dataset]
     assert len(found) == 9 * setup.seeds  # online is in all three figures, and computed once
     by_folder = {cell.out.parent.name: cell.spec for cell in found}
     plain = load_spec(dataset)
     for spec in by_folder.values():
-        assert spec.train.iterations == 10_000
+        assert (spec.train.iterations, spec.train.evaluate_every) == (10_000, 50)
         assert (spec.budget, spec.data, spec.model) == (plain.budget, plain.data, plain.model)
     control = {name: spec.control for name, spec in by_folder.items()}
     assert control["online"] == plain.control

@@ -36,6 +36,9 @@ def paper(
     iterations: Annotated[
         int | None, typer.Option("--iterations", min=1, show_default="the paper's 10,000")
     ] = None,
+    evaluate_every: Annotated[
+        int | None, typer.Option("--evaluate-every", min=1, show_default="the paper's 50 iterations")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Where runs go.", show_default="runs/paper/DATASET"),
@@ -61,7 +64,14 @@ def paper(
     setup = SETUPS[dataset.value]
     figures = list(FIGURES.values()) if figure is FigureName.all else [FIGURES[figure.value]]
     base = out or Path("runs/paper") / dataset.value
-    cells = cells_of(figures, setup, base, seeds=seeds or setup.seeds, iterations=iterations)
+    cells = cells_of(
+        figures,
+        setup,
+        base,
+        seeds=seeds or setup.seeds,
+        iterations=iterations,
+        evaluate_every=evaluate_every,
+    )
     console = Console(file=sys.stdout, quiet=quiet, highlight=False)
     again = ["flexfl", *sys.argv[1:]]
     several(console, cells, again, jobs=jobs or cores(), on=on.value, table=False)

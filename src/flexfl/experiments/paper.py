@@ -93,15 +93,22 @@ FIGURES = {
 
 
 def cells_of(
-    figures: Sequence[Figure], setup: Setup, out: Path, *, seeds: int, iterations: int | None
+    figures: Sequence[Figure],
+    setup: Setup,
+    out: Path,
+    *,
+    seeds: int,
+    iterations: int | None = None,
+    evaluate_every: int | None = None,
 ) -> list[Cell]:
-    """Every cell once, seed by seed."""
+    """Every cell once, seed by seed; None is the paper's."""
     methods = {method.key: method for figure in figures for method in figure.methods}
-    length = () if iterations is None else (f"train.iterations={iterations}",)
+    given = {"train.iterations": iterations, "train.evaluate_every": evaluate_every}
+    changes = [f"{name}={value}" for name, value in given.items() if value is not None]
     return [
         Cell(
             f"{method.key}, seed {seed}",
-            load_spec(setup.spec, [*method.settings, *length, f"train.seed={seed}"]),
+            load_spec(setup.spec, [*method.settings, *changes, f"train.seed={seed}"]),
             out / method.key / f"seed-{seed}",
         )
         for seed in range(1, seeds + 1)

@@ -77,7 +77,7 @@ def save(figure: Figure, path: Path) -> str:
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", fontsize=11, fontweight="bold", color=INK)
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
     axes.set_ylabel(panel.y_label, fontsize=9, color=MUTED)
     if not panel.curves:
         _say(axes, panel)
