@@ -29,6 +29,11 @@ class FlexFLError(Exception):
     """Every error that this package raises on purpose; the CLI prints it without a traceback."""
 
 
+def in_words(error: Exception) -> str:
+    """What to tell a person who did not see it happen: our own errors say it themselves."""
+    return str(error) if isinstance(error, FlexFLError) else f"{type(error).__name__}: {error}"
+
+
 class InputError(FlexFLError, ValueError):
     """All faults of what was given, listed at once, before any work starts."""
 

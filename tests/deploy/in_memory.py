@@ -77,6 +77,16 @@ def small_spec(clients: int = 4, **sections: Mapping[str, Any]) -> Any:
     return parse(given)
 
 
+def lasting_spec(iterations: int, clients: int, dtype: str, **deploy: Any) -> Any:
+    """For real processes: time for them to start, and a ledger."""
+    return small_spec(
+        clients,
+        train={"iterations": iterations, "evaluate_every": 25},
+        deploy={"wait": 60.0, "ledger": True} | deploy,
+        engine={"dtype": dtype},
+    )
+
+
 def deploy(
     folder: Path, spec: Any, link: Loop | None = None, *, resume: bool = False, name: str = "run"
 ) -> Path:

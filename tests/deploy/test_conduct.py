@@ -18,13 +18,12 @@ from deploy.ledger import ledger, stored
 from flexfl.deploy.conduct import conduct
 from flexfl.deploy.plan import Plan
 from flexfl.deploy.protocol import Answer
-from flexfl.deploy.protocol.messages import kind_of
 from flexfl.deploy.site import Site
 from flexfl.errors import FlexFLError, InputError, RunDirectoryError
 from flexfl.results import Run
 from flexfl.results.progress import Live
 from flexfl.wire import encode
-from flexfl.wire.envelope import seal
+from flexfl.wire.envelope import seal, unseal
 
 NAMES = ["site-1", "site-2", "site-3", "site-4"]
 
@@ -40,7 +39,7 @@ class Meddler:
         self._victim, self._change, self._left = victim, change, after
 
     def __call__(self, name: str, data: bytes, answer: bytes | None) -> bytes | None:
-        if name != self._victim or answer is None or kind_of(data) != "ask":
+        if name != self._victim or answer is None or unseal(data).kind != "ask":
             return answer
         self._left -= 1
         return answer if self._left >= 0 else self._change(answer)
@@ -242,7 +241,10 @@ def test_a_site_that_says_it_is_there_is_greeted_at_once(tmp_path: Path) -> None
     assert (run.clients["compute_prob"] > 0).all()  # not even one iteration without it
 
 
-def test_one_deadline_for_a_site_that_dies_and_it_is_back_when_it_answers(tmp_path: Path) -> None:
+def test_one_deadline_for_a_site_that_dies_and_it_is_back_when_it_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flexfl.deploy.conduct._AGAIN_SECONDS", 0.05)
     heard = []
 
     def silence(answer: bytes) -> bytes | None:
@@ -250,11 +252,15 @@ def test_one_deadline_for_a_site_that_dies_and_it_is_back_when_it_answers(tmp_pa
         return answer if len(heard) > 3 else None
 
     link = Loop(tmp_path, NAMES, Meddler("site-3", silence))
-    run = Run(deploy(tmp_path, quick(deploy={"deadline": 0.3}, train={"iterations": 40}), link))
+    spec = quick(deploy={"deadline": 0.1}, train={"iterations": 500, "evaluate_every": 500})
+    with caplog.at_level(logging.INFO, "flexfl.deploy"):
+        run = Run(deploy(tmp_path, spec, link))
     there = run.clients["compute_prob"][:, 2] > 0
-    away = np.flatnonzero(~there)
-    assert len(away) > 0
-    assert there[-1] or away[0] < 40  # asked again from time to time
+    assert there[:5].all()
+    assert not there[5:].all()
+    assert there[-1]
+    waited = [record for record in caplog.records if "no answer" in record.getMessage()]
+    assert len(waited) == 1
     assert (run.clients["compute_prob"][:, [0, 1, 3]] > 0).all()
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from deploy.in_memory import final_params, small_spec
+from deploy.in_memory import final_params, lasting_spec
 from deploy.ledger import ledger
 from deploy.processes import job_process, kill_at, kill_one, sites, wait_until
 from flexfl.deploy.demo import Federation, federation
@@ -28,16 +27,8 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
         yield processes
 
 
-def spec_of(iterations: int, **deploy: Any) -> Any:
-    return small_spec(
-        train={"iterations": iterations, "evaluate_every": 25},
-        deploy={"deadline": 30.0, "wait": 60.0, "ledger": True} | deploy,
-        engine={"dtype": "float32"},
-    )
-
-
 def test_deployment_is_simulation(four: Federation, tmp_path: Path) -> None:
-    spec = spec_of(50)
+    spec = lasting_spec(50, 4, "float32", deadline=30.0)
     four.submit("same", spec)
     live = four.watch("same")
     assert live.more["state"] == "finished", live
@@ -51,7 +42,7 @@ def test_deployment_is_simulation(four: Federation, tmp_path: Path) -> None:
 
 
 def test_a_client_process_that_is_killed_comes_back_and_nothing_is_lost(four: Federation) -> None:
-    job = four.submit("killed", spec_of(100_000, deadline=2.0))
+    job = four.submit("killed", lasting_spec(100_000, 4, "float32", deadline=2.0))
     kill_at(four, "killed", 60, lambda: job_process(four.clients["site-2"].pid, job), kill_one)
     away = wait_until(four, "killed", lambda live: "site-2" not in live.more["present"])
     back = wait_until(four, "killed", lambda live: "site-2" in live.more["present"])

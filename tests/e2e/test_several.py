@@ -7,16 +7,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flexfl.results.run import Run
+from stopping import FLEXFL, stopped_once
 
-FLEXFL = Path(sys.executable).with_name("flexfl")
 SMALL = ["--set", "data.clients=10", "--set", "train.iterations=6", "--set", "train.evaluate_every=3"]
 pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
 
@@ -63,27 +61,23 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert re.search(r"steep, seed 1 +│ +failed", done.stdout)
 
 
-@pytest.mark.parametrize("way", ["SIGTERM", "Ctrl-C"])
+STOPS = {
+    "SIGTERM": lambda pid: os.kill(pid, signal.SIGTERM),
+    "Ctrl-C": lambda pid: os.killpg(pid, signal.SIGINT),
+}
+
+
+@pytest.mark.parametrize("way", STOPS)
 def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
     """SIGTERM reaches the parent only, Ctrl-C the whole group."""
     command = ["run", "quickstart", "--set", "train.iterations=100", "--seeds", "1-2", "--jobs", "2"]
-    with subprocess.Popen(
-        [FLEXFL, *command],
+    code, errors = stopped_once(
+        tmp_path / "runs" / "quickstart" / "seed-1" / "spec.toml",
+        command,
         cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        begun = tmp_path / "runs" / "quickstart" / "seed-1" / "spec.toml"
-        while not begun.exists() and process.poll() is None:
-            time.sleep(0.1)
-        if way == "SIGTERM":
-            process.send_signal(signal.SIGTERM)
-        else:
-            os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+        stop=lambda process: STOPS[way](process.pid),
+    )
+    assert code == 130, errors
     assert "Traceback" not in errors
     assert "failed" not in errors
     hint = re.search(r"go on with: flexfl (.*)", errors)

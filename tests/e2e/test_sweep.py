@@ -8,16 +8,14 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flexfl.results.run import Run
+from stopping import FLEXFL, stopped_once
 
-FLEXFL = Path(sys.executable).with_name("flexfl")
 pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
 
 SWEEP = """
@@ -91,22 +89,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, tmp_path: Path) -> None:
     arguments = [*PAPER, "--out", "cut"]
     for way, reached in ((signal.SIGINT, "cut/kr-0.001/seed-1"), (signal.SIGKILL, "cut/kr-0.1/seed-1")):
-        with subprocess.Popen(
-            [FLEXFL, *arguments],
+        code, error = stopped_once(
+            tmp_path / reached / "spec.toml",
+            arguments,
             cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            begun = tmp_path / reached / "spec.toml"
-            while not begun.exists() and process.poll() is None:
-                time.sleep(0.02)
-            assert begun.exists(), "it ended before it could be killed"
-            os.killpg(process.pid, way)
-            _, error = process.communicate(timeout=120)
+            stop=lambda process, way=way: os.killpg(process.pid, way),  # type: ignore[misc]
+        )
         if way == signal.SIGINT:
-            assert process.returncode == 130
+            assert code == 130
             assert "go on with: flexfl paper fig1" in error
         assert not (tmp_path / "cut/figures").exists()
     done = flexfl(*arguments, cwd=tmp_path)

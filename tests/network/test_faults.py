@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.in_memory import deploy, final_params, small_spec
+from deploy.in_memory import deploy, final_params, lasting_spec
 from deploy.ledger import ledger
 from deploy.processes import kill_at, kill_family, sites
 from flexfl.deploy.demo import Federation, federation
@@ -32,13 +32,8 @@ def three(tmp_path: Path) -> Iterator[Federation]:
         yield processes
 
 
-def spec_of(iterations: int, **deploy: Any) -> Any:
-    return small_spec(
-        3,
-        train={"iterations": iterations, "evaluate_every": 25},
-        deploy={"deadline": 2.0, "wait": 60.0, "ledger": True} | deploy,
-        engine={"dtype": "float64"},
-    )
+def spec_of(iterations: int, deadline: float = 2.0) -> Any:
+    return lasting_spec(iterations, 3, "float64", deadline=deadline)
 
 
 def accuracy(run: Path) -> float:

@@ -24,16 +24,20 @@ from flexfl.deploy.protocol import (
     Client,
     Downlink,
     Fate,
+    Hello,
     ProtocolError,
+    Ready,
     Server,
     SqliteStore,
+    Stranger,
     Work,
 )
+from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import REFUSED
 from flexfl.errors import FlexFLError, NonFiniteError
 from flexfl.streams import Streams
 from flexfl.wire import WireError, encode
-from flexfl.wire.envelope import seal, unseal
+from flexfl.wire.envelope import MOST_BLOBS, seal, unseal
 
 DIM, RUN = 4, "run-1"
 
@@ -356,3 +360,56 @@ def test_what_was_committed_survives_kill_9(tmp_path: Path) -> None:
         said = int(done.stdout.split()[-1]) if done.stdout.split() else 0
         assert said <= number <= said + 1 or not said
         assert kept["content"] == bytes([number % 256]) * 200_000
+
+
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=40), most=st.integers(1, 200), data=st.data())
+def test_the_history_holds_the_newest_updates_that_are_no_longer_than_the_model(
+    sizes: list[int], most: int, data: st.DataObject
+) -> None:
+    history, kept = History(most), {}
+    updates = [bytes([number]) * size for number, size in enumerate(sizes)]
+    for number, update in enumerate(updates):
+        history, changes = history.and_then(number, update)
+        kept = {name: value for name, value in (kept | changes).items() if value is not None}
+    total, first = len(updates), len(updates)
+    while first and sum(sizes[first - 1 :]) <= most:
+        first -= 1
+    version = data.draw(st.integers(0, total))
+    for told in (history, History.stored(most, {**kept, "state": b"{}"})):
+        expected = tuple(updates[version:]) if version >= first else None
+        assert told.between(version, total) == expected
+
+
+def test_the_history_has_no_more_updates_than_a_message_may_carry() -> None:
+    history = History(10**9)
+    for number in range(MOST_BLOBS):
+        history, _ = history.and_then(number, b"x")
+    half = MOST_BLOBS // 2
+    assert history.between(half, MOST_BLOBS) == (b"x",) * half
+    assert history.between(half - 1, MOST_BLOBS) is None
+
+
+GREETINGS = [
+    Hello(RUN, "[train]\niterations = 3\n", 1, 4),
+    Ready(RUN, "a", 7, "abc", 100),
+    Ready(RUN, "a", fault="no disk", again=True),
+    Stranger("", "a"),
+]
+
+
+@pytest.mark.parametrize("said", GREETINGS, ids=lambda said: type(said).__name__)
+def test_a_greeting_arrives_as_it_was_said_and_nothing_else_passes(said: Any) -> None:
+    envelope = unseal(said.encode())
+    assert type(said).of(envelope) == said
+    kind, fields, blobs = envelope.kind, envelope.fields, list(envelope.blobs)
+    wrong = [
+        seal("ask", fields, blobs),
+        seal(kind, fields | {"more": 1}, blobs),
+        seal(kind, fields, [*blobs, b""]),
+        *(seal(kind, fields | {name: [value]}, blobs) for name, value in fields.items()),
+        *(seal(kind, {key: v for key, v in fields.items() if key != name}, blobs) for name in fields),
+        *(seal(kind, fields | {name: -1}, blobs) for name, value in fields.items() if type(value) is int),
+    ]
+    for message in wrong:
+        with pytest.raises(WireError):
+            type(said).of(unseal(message))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -24,12 +23,20 @@ import torch
 from flexfl.data.datasets import load_pairs
 from flexfl.data.federated import Federated
 from flexfl.deploy.link import Link
-from flexfl.deploy.plan import STATE_FILE, Plan, live_file
-from flexfl.deploy.protocol import Downlink, Hello, ProtocolError, Ready, Server, SqliteStore, Stranger
-from flexfl.deploy.protocol.messages import kind_of
+from flexfl.deploy.plan import STATE_FILE, Plan, live_file, run_id
+from flexfl.deploy.protocol import (
+    Answer,
+    Downlink,
+    Hello,
+    ProtocolError,
+    Ready,
+    Server,
+    SqliteStore,
+    Stranger,
+)
 from flexfl.deploy.record import Record, over_all
 from flexfl.deploy.site import values_of
-from flexfl.errors import FlexFLError, RunDirectoryError
+from flexfl.errors import FlexFLError, RunDirectoryError, in_words
 from flexfl.evaluate import Evaluator, default_loss
 from flexfl.models.build import build_model, check_model
 from flexfl.models.flat import FlatModel
@@ -41,6 +48,7 @@ from flexfl.spec.load import to_toml
 from flexfl.spec.schema import Spec
 from flexfl.streams import Streams
 from flexfl.wire import WireError
+from flexfl.wire.envelope import unseal
 
 log = logging.getLogger("flexfl.deploy")
 
@@ -66,8 +74,7 @@ def conduct(settings: Mapping[str, Any], link: Link, folder: Path) -> None:
         with ExitStack() as stack:
             _train(_open(plan, link, folder, stack))
     except Exception as error:  # whatever it is, those who look on must learn of it
-        told = str(error) if isinstance(error, FlexFLError) else f"{type(error).__name__}: {error}"
-        Live(0, 0, {}, {}, {}, None, {"state": "failed", "error": told}).write(live)
+        Live.failed(in_words(error)).write(live)
         raise
 
 
@@ -94,7 +101,7 @@ def _open(plan: Plan, link: Link, folder: Path, stack: ExitStack) -> _Conductor:
     store = stack.enter_context(closing(SqliteStore(path / STATE_FILE)))
     run = directory.store.meta("run")
     if run is None:
-        run = f"{plan.name}-{secrets.token_hex(4)}"
+        run = run_id(plan.name)
         directory.store.set_meta("run", run)
     costs = build_costs(spec)
     downlink = Downlink(build_policy(spec, costs).downlink, costs["downlink"], streams, values_of(spec))
@@ -242,7 +249,8 @@ class _Conductor:
                 self._patience[sender] = _AGAIN_SECONDS
                 self.refused.pop(sender, None)
             except (ProtocolError, WireError) as error:
-                reason = _readable(str(error) if sender in str(error) else f"{sender}: {error}")
+                named = isinstance(error, ProtocolError)
+                reason = _readable(str(error) if named else f"{sender}: {error}")
                 if self.refused.get(sender) != reason:
                     log.warning("refused: %s", reason)
                 self.refused[sender] = reason
@@ -256,15 +264,16 @@ class _Conductor:
             raise ProtocolError(f"{sender} is not on the roster of {self.server.run}")
         now = time.monotonic()
         taken = now - self._unanswered.pop(sender, now)
-        match kind_of(data):
+        message = unseal(data)
+        match message.kind:
             case "ready":
-                return self._admit(sender, Ready.decode(data))
+                return self._admit(sender, Ready.of(message))
             case "stranger":
-                if Stranger.decode(data).run in ("", self.server.run):
+                if Stranger.of(message).run in ("", self.server.run):
                     self.strangers.add(sender)
                 return True
             case _:
-                self.server.hear(sender, data)
+                self.server.take_in(sender, Answer.of(message))
                 if taken < self.plan.spec.deploy.deadline:
                     self.absent.discard(sender)
                 return sender in self.server.waiting  # it was late, or is behind

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,15 +17,12 @@ from flexfl.deploy.nvflare.processes import Process, wait_for_port
 from flexfl.deploy.nvflare.session import Session, running, session, wait_for_clients
 from flexfl.deploy.plan import STATE_FILE, Plan, live_file
 from flexfl.deploy.settings import SITE_FILE
+from flexfl.deploy.watching import OnLive, watch
 from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.results.progress import Live
-from flexfl.spec.names import is_import_path
-from flexfl.spec.own import for_network
+from flexfl.spec.own import for_network, packages
 from flexfl.spec.schema import Spec
 
-OnLive = Callable[[Live], None]
-_LOOK_SECONDS = 0.2
-_STATUS_LOOKS = 50
 _START_SECONDS = 60.0
 
 
@@ -52,23 +48,15 @@ class Federation:
 
     def watch(self, name: str, on_live: OnLive = lambda live: None) -> Live:
         """Until the run of that name has ended, one way or the other."""
-        looks = 0
-        while True:
-            live = Live.read(live_file(self.server_folder, name))
-            if live is not None:
-                on_live(live)
-                if live.ended:
-                    return live
-            looks += 1
-            gone = looks % _STATUS_LOOKS == 0 and not any(job["name"] == name for job in running(self.admin))
-            if not self.server.running or (gone and not ended(self.server_folder, name)):
-                raise FlexFLError(f"the run has ended without a word; see {self.server.kit}/*.txt")
-            time.sleep(_LOOK_SECONDS)
 
+        def runs() -> bool:
+            return self.server.running and any(job["name"] == name for job in running(self.admin))
 
-def ended(folder: Path, name: str) -> bool:
-    live = Live.read(live_file(folder, name))
-    return live is not None and live.ended
+        return watch(lambda: self.live(name), runs, on_live=on_live)
+
+    def live(self, name: str) -> Live | None:
+        """What the run of that name tells now."""
+        return Live.read(live_file(self.server_folder, name))
 
 
 @contextmanager
@@ -112,7 +100,7 @@ def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLi
     folder = Path(tempfile.mkdtemp(prefix="flexfl-demo-"))
     try:
         on_step(f"certificates and {spec.data.clients} clients")
-        with federation(folder, spec.data.clients, modules=_modules(spec)) as all_of_them:
+        with federation(folder, spec.data.clients, modules=list(packages(spec).values())) as all_of_them:
             on_step("training over mutual TLS")
             all_of_them.submit("run", spec)
             live = all_of_them.watch("run", on_live)
@@ -137,12 +125,6 @@ def _weights(spec: Spec) -> list[float]:
 
     data = load_federated(spec.data, seed=spec.train.seed)
     return [float(weight) for weight in data.weights(spec.data.weights)]
-
-
-def _modules(spec: Spec) -> list[str]:
-    """Packages that the spec calls: here the sites are ours."""
-    named = [spec.model.name, *(table["kind"] for _, table in spec.costs)]
-    return [name.partition(":")[0].partition(".")[0] for name in named if is_import_path(name)]
 
 
 def _free_port() -> int:

@@ -14,6 +14,7 @@ from flexfl.data.datasets import load_federated, load_own
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.evaluate import Evaluator
+from flexfl.models.generator import seed_generator
 from flexfl.prepare import prepare
 from flexfl.spec.schema import Spec
 from flexfl.streams import Streams
@@ -42,9 +43,7 @@ class Learner:
         if self._spec.data.augment == "crop-flip":
             place, total = np.array([self._place]), self._spec.data.clients
             x = crop_flip(x[None], place, total, self._streams, iteration)[0]
-        # Not `torch.manual_seed`, which also queues a call with a stack trace for each absent device.
-        seed = self._streams.torch_seed(f"dropout/{self._place}", iteration)
-        torch.default_generator.manual_seed(seed)
+        seed_generator(self._streams.torch_seed(f"dropout/{self._place}", iteration), device)
         loss = self._loss(self.model.module(x.to(device, dtype)), y.to(dtype) if y.is_floating_point() else y)
         grads = torch.autograd.grad(loss, self._trained, allow_unused=True, materialize_grads=True)
         return torch.cat([grad.reshape(-1) for grad in grads]).cpu().numpy(), float(loss.detach())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from flexfl.spec.own import for_network
 from flexfl.spec.schema import Spec, parse
 
 STATE_FILE = "server.sqlite"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""It names files; the server adds `run_id`'s digits to what a person has chosen."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,18 @@ class Plan:
         spec = parse(tomllib.loads(settings["spec"]), where="the spec")
         plan = cls(**{**settings, "spec": spec})
         for_network(spec)
-        if not _NAME.fullmatch(plan.name):
+        if not RUN_NAME.fullmatch(run_id(plan.name)):
             rule = "must be letters, digits, ., - and _, and begin with a letter or digit"
             raise InputError([Fault("--name", rule, plan.name, "choose another")], "the command")
         if spec.data.clients != len(plan.roster):
             rule = f"must be the {len(plan.roster)} of the roster"
             raise InputError([Fault("data.clients", rule, spec.data.clients, "adjust it")])
         return plan
+
+
+def run_id(name: str) -> str:
+    """Another one every time: a site never takes one run for another of the same name."""
+    return f"{name}-{secrets.token_hex(4)}"
 
 
 def live_file(folder: Path, name: str) -> Path:

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from flexfl.deploy.nvflare.kits import ADMIN, SERVER, Project
+from flexfl.deploy.nvflare.kits import RESERVED, Project
 from flexfl.errors import Fault, InputError
 from flexfl.spec.checks import is_number
 
@@ -15,7 +15,6 @@ PROJECT_FILE = "project.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _KEYS = ("name", "server", "port", "clients")
-_TAKEN = {SERVER, ADMIN, "authority"}
 
 
 def read_project(path: Path) -> Project:
@@ -62,8 +61,8 @@ def _client_faults(clients: Any) -> list[Fault]:
         return [Fault("clients", "must list at least one name", clients, example)]
     faults = []
     for name in clients:
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _TAKEN:
-            rule = f"must be letters, digits, - and _, and none of {', '.join(sorted(_TAKEN))}"
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in RESERVED:
+            rule = f"must be letters, digits, - and _, and none of {', '.join(sorted(RESERVED))}"
             faults.append(Fault("clients", rule, name, "rename it"))
     if isinstance(clients, list) and len(set(map(str, clients))) < len(clients):
         faults.append(Fault("clients", "must name each client once", clients, "remove the second"))

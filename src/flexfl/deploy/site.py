@@ -6,7 +6,6 @@ state for each run.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,18 @@ from typing import Any
 import torch
 
 from flexfl.deploy.learner import Learner
+from flexfl.deploy.plan import RUN_NAME
 from flexfl.deploy.protocol import Ask, Client, Hello, ProtocolError, Ready, SqliteStore, Stranger, Work
-from flexfl.deploy.protocol.messages import kind_of
 from flexfl.deploy.protocol.store import InUseError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
-from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError
+from flexfl.errors import Fault, InputError, NonFiniteError, in_words
 from flexfl.spec.build import build_costs, build_policy
-from flexfl.spec.names import is_import_path
-from flexfl.spec.own import own_settings
+from flexfl.spec.own import own_settings, packages
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
+from flexfl.wire.envelope import unseal
 
 _LONGEST = 2000
-_RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Site:
@@ -40,15 +38,16 @@ class Site:
 
     def answer(self, data: bytes) -> bytes | None:
         """What to reply; None for nothing. What does not belong here raises `FlexFLError`."""
-        if kind_of(data) == "hello":
-            return self._take_part(Hello.decode(data)).encode()
-        run = Ask.decode(data).run
-        if self._client is None or self._client.run != run:
-            return Stranger(run, self.name).encode()
+        message = unseal(data)
+        if message.kind == "hello":
+            return self._take_part(Hello.of(message)).encode()
+        ask = Ask.of(message)
+        if self._client is None or self._client.run != ask.run:
+            return Stranger(ask.run, self.name).encode()
         try:
-            return self._client.answer(data)
+            return self._client.reply(ask)
         except NonFiniteError as error:
-            return Ready(run, self.name, fault=str(error)).encode()
+            return Ready(ask.run, self.name, fault=str(error)).encode()
 
     def here(self) -> bytes:
         """What a process says that has just been started: the server need not find out by itself."""
@@ -67,19 +66,19 @@ class Site:
             self._ready = self._open(hello)
         except Exception as error:  # of a user's model, too: the server is to know why, and by whom
             self.close()
-            told = str(error) if isinstance(error, FlexFLError) else f"{type(error).__name__}: {error}"
-            return Ready(hello.run, self.name, fault=told[:_LONGEST], again=isinstance(error, InUseError))
+            told, again = in_words(error)[:_LONGEST], isinstance(error, InUseError)
+            return Ready(hello.run, self.name, fault=told, again=again)
         return self._ready
 
     def _open(self, hello: Hello) -> Ready:
-        if not _RUN_NAME.fullmatch(hello.run):
+        if not RUN_NAME.fullmatch(hello.run):
             raise ProtocolError(f"a run may not be called {hello.run[:100]!r}")
         settings = SiteSettings.read(self._folder)
         spec = parse(_toml(hello.spec), where="the run's spec")
         if not hello.place < hello.clients == spec.data.clients:
             told = f"{hello.place} of {hello.clients}"
             raise ProtocolError(f"a run with {spec.data.clients} clients has no client {told}")
-        _refuse_strange_modules(spec, settings)
+        _refuse_strange_packages(spec, settings)
         if spec.data.path is not None and settings.data is None and not settings.paths:
             rule, remedy = "names a file of this site", f"name it as data in {SITE_FILE}, or set paths = true"
             raise InputError([Fault("data.path", rule, spec.data.path, remedy)], "the run's spec")
@@ -120,18 +119,13 @@ def values_of(spec: Spec) -> str:
     return spec.engine.dtype if spec.deploy.values == "exact" else spec.deploy.values
 
 
-def _refuse_strange_modules(spec: Spec, settings: SiteSettings) -> None:
+def _refuse_strange_packages(spec: Spec, settings: SiteSettings) -> None:
     """A spec comes from elsewhere: it may make a site call only what its owner has named."""
-    named: dict[str, Any] = {"model.name": spec.model.name}
-    named |= {f"costs.{knob}.kind": table["kind"] for knob, table in spec.costs}
-    faults = []
-    for setting, name in named.items():
-        package = str(name).partition(":")[0].partition(".")[0]
-        if is_import_path(name) and package not in settings.modules:
-            rule, remedy = (
-                f"must be of a package that {SITE_FILE} names",
-                f'add modules = ["{package}"] there',
-            )
-            faults.append(Fault(setting, rule, name, remedy))
+    rule = f"must be of a package that {SITE_FILE} names"
+    faults = [
+        Fault(setting, rule, package, f'add modules = ["{package}"] there')
+        for setting, package in packages(spec).items()
+        if package not in settings.modules
+    ]
     if faults:
         raise InputError(faults, "the run's spec")

@@ -80,6 +80,10 @@ class Live:
         told = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
         return cls(progress.total, progress.iteration, *told, more)
 
+    @classmethod
+    def failed(cls, error: str) -> Live:
+        return cls(0, 0, {}, {}, {}, None, {"state": "failed", "error": error})
+
     @property
     def ended(self) -> bool:
         return self.more.get("state") in ("finished", "failed", "stopped")

@@ -25,8 +25,8 @@ from flexfl.data.minibatches import Minibatches
 from flexfl.errors import CostError, NonFiniteError
 from flexfl.mapped import leave_memory
 from flexfl.models.flat import FlatModel
+from flexfl.models.generator import own_generator, seed_generator
 from flexfl.sim.gradients import Loss, OnePass, Outer, OverSamples, Pieces, choose
-from flexfl.sim.process import own_generator, seed_generator
 from flexfl.sim.selection import Residuals
 from flexfl.streams import Streams
 from flexfl.wire import message_bytes

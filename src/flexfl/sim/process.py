@@ -54,23 +54,3 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def own_generator() -> Iterator[None]:
-    """Torch's own generator (which dropout draws from) to do as one likes with; given back as it was."""
-    before = torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        torch.default_generator.set_state(before)
-
-
-def seed_generator(seed: int, device: torch.device) -> None:
-    """Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-    elif device.type == "mps":
-        torch.mps.manual_seed(seed)

@@ -21,6 +21,7 @@ from flexfl.data.federated import Federated
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
+from flexfl.models.generator import own_generator
 from flexfl.prepare import prepare
 from flexfl.results.directory import RunDirectory
 from flexfl.results.partition import Partition
@@ -28,7 +29,7 @@ from flexfl.results.progress import OnProgress, Progress
 from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.gradients import Loss
-from flexfl.sim.process import own_generator, stop_signals, threads, usable_threads
+from flexfl.sim.process import stop_signals, threads, usable_threads
 from flexfl.spec.build import build_costs, build_policy, check_costs
 from flexfl.spec.load import load_spec, to_toml
 from flexfl.spec.names import GIVEN, must_be_given_again

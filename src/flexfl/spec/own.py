@@ -7,6 +7,7 @@ from typing import Any
 from flexfl.errors import Fault, InputError
 from flexfl.spec.budget import BudgetSpec
 from flexfl.spec.costs import MEASURED, CostsSpec
+from flexfl.spec.names import is_import_path
 from flexfl.spec.schema import Spec
 from flexfl.spec.sections import ControlSpec
 
@@ -39,6 +40,17 @@ def for_network(spec: Spec) -> None:
     ]
     if faults:
         raise InputError(faults, "the spec")
+
+
+def packages(spec: Spec) -> dict[str, str]:
+    """The packages whose functions a spec calls, by setting."""
+    named: dict[str, Any] = {"model.name": spec.model.name}
+    named |= {f"costs.{knob}.kind": table["kind"] for knob, table in spec.costs}
+    return {
+        setting: name.partition(":")[0].partition(".")[0]
+        for setting, name in named.items()
+        if is_import_path(name)
+    }
 
 
 def for_simulation(spec: Spec) -> None:

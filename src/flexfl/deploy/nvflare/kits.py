@@ -20,6 +20,8 @@ from typing import Any
 from flexfl.errors import FlexFLError
 
 SERVER, ADMIN, _AUTHORITY = "server", "admin", "authority"
+RESERVED = frozenset({SERVER, ADMIN, _AUTHORITY})
+"""Names of folders that no client may have."""
 USER = "admin@flexfl.org"  # NVFlare wants an address
 ORG = "flexfl"
 _ROOT_DAYS = 3650  # other certificates last 360 days: `rotate`
@@ -64,7 +66,7 @@ class Project:
 
 def provision(project: Project, folder: Path) -> list[str]:
     """Make the kits that are not there yet, and name them; those that exist keep their certificates."""
-    for reserved in {SERVER, ADMIN, _AUTHORITY} & set(project.clients):
+    for reserved in RESERVED & set(project.clients):
         raise FlexFLError(f"clients must not be named {reserved}; give it another name")
     folder.mkdir(parents=True, exist_ok=True)
     missing = [kit for kit in (SERVER, ADMIN, *project.clients) if not (folder / kit).exists()]

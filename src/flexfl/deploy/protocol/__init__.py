@@ -9,9 +9,10 @@ Whoever carries the messages may lose, delay, repeat and reorder them.
 """
 
 from flexfl.deploy.protocol.client import Client
+from flexfl.deploy.protocol.downlink import Downlink
 from flexfl.deploy.protocol.greeting import Hello, Ready, Stranger
 from flexfl.deploy.protocol.messages import Answer, Ask, Fate, ProtocolError
-from flexfl.deploy.protocol.server import Downlink, Server
+from flexfl.deploy.protocol.server import Server
 from flexfl.deploy.protocol.store import SqliteStore, Store
 from flexfl.deploy.protocol.work import Made, Work
 

@@ -18,15 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.deploy.protocol.messages import REFUSED, Answer, Ask, ProtocolError
+from flexfl.deploy.protocol.messages import REFUSED, SPENT, Answer, Ask, ProtocolError
 from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
 from flexfl.deploy.protocol.work import Work
 from flexfl.wire.sparse import decode
 
 Vector = NDArray[Any]
-
-_SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
-"""Told as totals as well: what an answer that was lost had cost is not lost with it."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,10 @@ class Client:
 
     def answer(self, data: bytes) -> bytes | None:
         """The answer to a question; None for one that is out of date."""
-        ask = Ask.decode(data)
+        return self.reply(Ask.decode(data))
+
+    def reply(self, ask: Ask) -> bytes | None:
+        """The same for a question that has been read already."""
         if ask.run != self.run:
             raise ProtocolError(f"{self.name} takes part in {self.run}, and was asked about {ask.run}")
         if not self._state.life:
@@ -165,7 +165,7 @@ class Client:
             state = replace(state, used=made.used, pending=made.update)
             if state.pending:
                 state = replace(state, number=state.number + 1, made_in=ask.iteration)
-        spent = {knob: state.spent.get(knob, 0.0) + told[name] for knob, name in _SPENT.items()}
+        spent = {knob: state.spent.get(knob, 0.0) + told[name] for knob, name in SPENT.items()}
         told |= {f"total.{knob}": total for knob, total in spent.items()}
         answer = replace(self._said(ask, state), told=_finite(told))
         if state.pending:

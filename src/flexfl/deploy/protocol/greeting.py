@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flexfl.deploy.protocol.messages import opened
-from flexfl.wire.envelope import seal
+from flexfl.deploy.protocol.messages import checked
+from flexfl.wire.envelope import Envelope, seal
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Hello:
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> Hello:
-        envelope = opened(data, "hello", {"run": str, "place": int, "clients": int}, blobs=1)
+    def of(cls, message: Envelope) -> Hello:
+        envelope = checked(message, "hello", {"run": str, "place": int, "clients": int}, blobs=1)
         fields = envelope.fields
         return cls(
             fields["run"], envelope.blobs[0].decode(errors="replace"), fields["place"], fields["clients"]
@@ -50,8 +50,8 @@ class Ready:
         return seal("ready", dict(vars(self)))
 
     @classmethod
-    def decode(cls, data: bytes) -> Ready:
-        return cls(**opened(data, "ready", _READY, blobs=0).fields)
+    def of(cls, message: Envelope) -> Ready:
+        return cls(**checked(message, "ready", _READY, blobs=0).fields)
 
 
 _READY: dict[str, type] = {
@@ -76,5 +76,5 @@ class Stranger:
         return seal("stranger", dict(vars(self)))
 
     @classmethod
-    def decode(cls, data: bytes) -> Stranger:
-        return cls(**opened(data, "stranger", {"run": str, "client": str}, blobs=0).fields)
+    def of(cls, message: Envelope) -> Stranger:
+        return cls(**checked(message, "stranger", {"run": str, "client": str}, blobs=0).fields)

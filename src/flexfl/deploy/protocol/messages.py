@@ -15,6 +15,8 @@ from flexfl.wire.envelope import Envelope, seal, unseal
 from flexfl.wire.sparse import WireError
 
 TAKEN, REFUSED = "taken", "refused"
+SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
+"""What a client tells as totals as well: what an answer that was lost had cost is not lost with it."""
 _LARGEST = 1e100
 """That a client may tell: sums of such numbers are numbers still."""
 
@@ -69,7 +71,12 @@ class Ask:
 
     @classmethod
     def decode(cls, data: bytes) -> Ask:
-        envelope = opened(data, "ask", _ASK)
+        return cls.of(unseal(data))
+
+    @classmethod
+    def of(cls, message: Envelope) -> Ask:
+        """Trusts nothing."""
+        envelope = checked(message, "ask", _ASK)
         fields = envelope.fields
         if not envelope.blobs:
             raise WireError("ask must have a place for the model")
@@ -119,13 +126,18 @@ class Answer:
 
     @classmethod
     def decode(cls, data: bytes) -> Answer:
-        envelope = opened(data, "answer", _ANSWER, blobs=1)
-        told = envelope.fields.pop("told")
+        return cls.of(unseal(data))
+
+    @classmethod
+    def of(cls, message: Envelope) -> Answer:
+        """Trusts nothing."""
+        envelope = checked(message, "answer", _ANSWER, blobs=1)
+        told = envelope.fields["told"]
         # NaN fails the comparison, and so does what no float can hold.
         if not all(type(value) in (int, float) and -_LARGEST <= value <= _LARGEST for value in told.values()):
             raise WireError(f"answer must tell numbers of at most {_LARGEST:g}")
         plain = {name: float(value) for name, value in told.items()}
-        return cls(**envelope.fields, told=plain, update=envelope.blobs[0])
+        return cls(**envelope.fields | {"told": plain}, update=envelope.blobs[0])
 
 
 _ASK: dict[str, type] = {
@@ -151,14 +163,10 @@ _ANSWER: dict[str, type] = {
 }
 
 
-def kind_of(data: bytes) -> str:
-    """What kind of message it is."""
-    return unseal(data).kind
-
-
-def opened(data: bytes, kind: str, types: Mapping[str, type], *, blobs: int | None = None) -> Envelope:
-    """The message of that kind in `data`, with fields of these types and so many blobs; trusts nothing."""
-    envelope = unseal(data)
+def checked(
+    envelope: Envelope, kind: str, types: Mapping[str, type], *, blobs: int | None = None
+) -> Envelope:
+    """The message, if it is of that kind, with fields of these types and so many blobs."""
     if envelope.kind != kind:
         raise WireError(f"message must be of kind {kind}, got {envelope.kind}")
     if set(envelope.fields) != set(types):

@@ -9,58 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.algorithm.client import keep
-from flexfl.compress.topk import DenseMagnitudes, topk
-from flexfl.control.policy import SendRule
-from flexfl.costs import CostModel, Measured
-from flexfl.deploy.protocol.messages import REFUSED, TAKEN, Answer, Ask, Fate, ProtocolError
-from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
-from flexfl.deploy.protocol.work import measured, recall_measured
-from flexfl.streams import Streams
-from flexfl.wire.envelope import MOST_BLOBS
-from flexfl.wire.sparse import WireError, decode, encode, sendable
+from flexfl.deploy.protocol.downlink import Downlink
+from flexfl.deploy.protocol.history import History
+from flexfl.deploy.protocol.messages import REFUSED, SPENT, TAKEN, Answer, Ask, Fate, ProtocolError
+from flexfl.deploy.protocol.state import Known, State
+from flexfl.deploy.protocol.store import Store, packed, plain
+from flexfl.wire.sparse import WireError, decode
 
 Vector = NDArray[Any]
-
-_MOST_UPDATES = MOST_BLOBS // 2
-"""That are sent instead of the model, however short they are."""
-_SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
-"""What a client's totals count; it is recorded when it is told, also what a lost answer had cost."""
-
-
-@dataclass(frozen=True)
-class Downlink:
-    """What the server decides with: P3.3."""
-
-    rule: SendRule
-    cost: CostModel
-    streams: Streams
-    values: str = "float32"
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What the server knows of a client: the fate of its newest update, its model's version, its spending."""
-
-    fate: Fate = field(default_factory=Fate)
-    version: int = 0
-    spent: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _State:
-    """What is on the disk between two iterations."""
-
-    iteration: int
-    params: Vector  # x
-    residual: Vector  # r
-    known: dict[str, _Known]
 
 
 class Server:
@@ -82,15 +44,15 @@ class Server:
     ) -> None:
         self.run, self.roster = run, dict(roster)
         self._store, self._downlink, self._latest = store, downlink, latest
-        self._state = _State(0, params, np.zeros_like(params), {name: _Known() for name in roster})
-        self._updates: dict[int, bytes] = {}
+        self._state = State(0, params, np.zeros_like(params), {name: Known() for name in roster})
+        self._history = History(params.nbytes)
         self.records: dict[int, dict[str, Any]] = {}
         self._written: list[int] = []
         self._ending = False
         if kept := store.load():
             self._restore(kept)
         else:
-            store.commit(self._changes(self._state))
+            store.commit(self._values(self._state))
         self._begin()
 
     def _begin(self) -> None:
@@ -118,13 +80,11 @@ class Server:
         return {name: replace(self._ask(name), evaluate=evaluate, last=last).encode() for name in wanted}
 
     def _ask(self, name: str) -> Ask:
-        fate, version = self._state.known[name].fate, self._now[name].version
-        missing = range(version, self.iteration)
-        known = bool(self._now[name].fate.life) and name not in self._behind
-        if known and all(number in self._updates for number in missing):
-            updates = tuple(self._updates[number] for number in missing)
-            if sum(map(len, updates)) <= self.params.nbytes:
-                return Ask(self.run, self.iteration, version, updates, b"", fate)
+        fate, now = self._state.known[name].fate, self._now[name]
+        if now.fate.life and name not in self._behind:
+            updates = self._history.between(now.version, self.iteration)
+            if updates is not None:
+                return Ask(self.run, self.iteration, now.version, updates, b"", fate)
         return Ask(self.run, self.iteration, self.iteration, (), packed(self.params), fate)
 
     def hear(self, sender: str, data: bytes) -> None:
@@ -137,6 +97,10 @@ class Server:
             answer = Answer.decode(data)
         except WireError as error:
             raise ProtocolError(f"{sender}: {error}") from error
+        self.take_in(sender, answer)
+
+    def take_in(self, sender: str, answer: Answer) -> None:
+        """The same for an answer that has been read already."""
         self._admit(sender, answer)
         known = self._now[sender]
         if answer.life != known.fate.life:
@@ -144,7 +108,7 @@ class Server:
                 return  # of a state that is lost; the one that lives will say what it replaces
             self._reborn.add(sender)
             self._event(sender, "lost its state" if known.fate.life else "joined", known.fate)
-            known = _Known(Fate(answer.life))
+            known = Known(Fate(answer.life))
         self._now[sender] = known = replace(known, version=answer.version)
         if answer.behind:
             self._behind.add(sender)
@@ -154,8 +118,8 @@ class Server:
         if answer.last != self._ending:
             return  # of the end of a run that goes on, or the reverse
         if answer.iteration == self.iteration and sender not in self._answered:
-            totals = {knob: answer.told[f"total.{knob}"] for knob in _SPENT if f"total.{knob}" in answer.told}
-            spent = {_SPENT[knob]: total - known.spent.get(knob, 0.0) for knob, total in totals.items()}
+            totals = {knob: answer.told[f"total.{knob}"] for knob in SPENT if f"total.{knob}" in answer.told}
+            spent = {SPENT[knob]: total - known.spent.get(knob, 0.0) for knob, total in totals.items()}
             self._now[sender] = replace(self._now[sender], spent=known.spent | totals)
             self._answered[sender] = answer.told | spent
 
@@ -172,7 +136,7 @@ class Server:
                 "server's state restored from an older copy?"
             )
 
-    def _take(self, sender: str, answer: Answer, known: _Known) -> None:
+    def _take(self, sender: str, answer: Answer, known: Known) -> None:
         if answer.number <= known.fate.number:
             return  # decided before: heard twice
         if answer.number != known.fate.number + 1:
@@ -200,7 +164,7 @@ class Server:
             raise WireError(f"message may hold values up to {most:.3g}, got {largest:.3g}")
         return update
 
-    def _decide(self, sender: str, known: _Known, fate: Fate) -> None:
+    def _decide(self, sender: str, known: Known, fate: Fate) -> None:
         """In memory: it holds when the iteration is committed."""
         self._now[sender] = replace(known, fate=fate)
         if fate.what == REFUSED:
@@ -222,57 +186,47 @@ class Server:
 
         The record, with `more` in it, is in the same commit, and stays until `written` is told of it.
         """
-        aggregated = self.residual  # line 10, in the order of the roster
-        for name, weight in self.roster.items():
-            for (sender, _, _), update in self._heard.items():
-                if sender == name:
-                    aggregated = (aggregated + weight * update).astype(self.params.dtype)
-        before = self._memory
+        before = self._downlink.memory
         try:
-            return self._go_on(aggregated, dict(more or {}))
+            return self._go_on(dict(more or {}))
         except BaseException:
-            self._recall(before)
+            self._downlink.recall(before)
             raise
 
-    def _go_on(self, aggregated: Vector, more: dict[str, Any]) -> dict[str, Any]:
-        link, dim = self._downlink, len(self.params)
-        moment = link.streams.moment("downlink", self.iteration, dim)
-        cost = link.cost.at(moment)
-        k = link.rule.decide(cost, DenseMagnitudes(aggregated), moment)  # P3.3
-        update = sendable(topk(aggregated, k), link.values)
-        encoded, kept = encode(update, link.values), keep(aggregated, update)  # line 11
-        told = {"downlink_components": int(k), "downlink_cost": float(cost(k))}
-        told["downlink_objective"] = float(np.square(kept, dtype=np.float64).sum())
-        if isinstance(link.cost, Measured):
-            told["downlink_cost"] = float(len(encoded))
-            link.cost.observe(float(k), len(encoded))
-        if (queue := link.rule.queue) is not None:
-            told["downlink_queue"] = float(queue.pressure)
-            queue.charge(told["downlink_cost"])  # (18)
-        record: dict[str, Any] = told | {
+    def _go_on(self, more: dict[str, Any]) -> dict[str, Any]:
+        sent = self._downlink.send(self.iteration, self._aggregated())
+        record = sent.told | {
             "iteration": self.iteration,
-            "answers": dict(self._answered),
-            "downlink_bytes": len(encoded),
+            "answers": self.answered,
             "events": self._events,
             **more,
         }
         after = replace(
             self._state,
             iteration=self.iteration + 1,
-            params=self.params + update,  # line 14
-            residual=kept,
+            params=self.params + sent.update,  # line 14
+            residual=sent.residual,
             known=self._now,
         )
-        updates, changes = self._kept_updates(encoded)
+        history, changes = self._history.and_then(self.iteration, sent.encoded)
         for place, event in enumerate(self._events):
             changes[f"event/{self.iteration:010d}/{place}"] = plain(event)
         changes[f"record/{self.iteration}"] = plain(record)
         changes |= {f"record/{number}": None for number in self._written}
-        self._store.commit(self._changes(after) | changes)
-        self._state, self._updates, self._written = after, updates, []
-        self.records[after.iteration - 1] = record
+        self._store.commit(self._values(after) | changes)
+        self.records[self.iteration] = record
+        self._state, self._history, self._written = after, history, []
         self._begin()
         return record
+
+    def _aggregated(self) -> Vector:
+        """a: line 10, in the order of the roster."""
+        place = {name: number for number, name in enumerate(self.roster)}
+        total = self.residual
+        for sender, life, number in sorted(self._heard, key=lambda key: place[key[0]]):
+            update = self.roster[sender] * self._heard[sender, life, number]
+            total = (total + update).astype(self.params.dtype)
+        return total
 
     def written(self, until: int) -> None:
         """The records before iteration `until` are safe elsewhere; they go with the next commit."""
@@ -280,58 +234,13 @@ class Server:
             del self.records[number]
             self._written.append(number)
 
-    @property
-    def _memory(self) -> dict[str, float]:
-        """What the next decision depends on."""
-        queue = self._downlink.rule.queue
-        lengths = {} if queue is None else {"queue.downlink": float(queue.length)}
-        return lengths | measured({"downlink": self._downlink.cost})
-
-    def _recall(self, memory: Mapping[str, float]) -> None:
-        if (queue := self._downlink.rule.queue) is not None:
-            queue.length = np.asarray(memory["queue.downlink"], dtype=np.float64)
-        recall_measured({"downlink": self._downlink.cost}, memory)
-
-    def _kept_updates(self, newest: bytes) -> tuple[dict[int, bytes], dict[str, bytes | None]]:
-        """The newest updates that together are no longer than the model, which is sent instead of more."""
-        updates = self._updates | {self.iteration: newest}
-        changes: dict[str, bytes | None] = {f"update/{self.iteration}": newest}
-        size, most = 0, self.params.nbytes
-        for place, number in enumerate(sorted(updates, reverse=True)):
-            size += len(updates[number])
-            if size > most or place >= _MOST_UPDATES:
-                del updates[number]
-                changes[f"update/{number}"] = None
-        return updates, changes
-
-    def _changes(self, state: _State) -> dict[str, bytes | None]:
-        clients = {
-            name: [known.fate.life, known.fate.number, known.fate.what, known.version, known.spent]
-            for name, known in state.known.items()
-        }
-        return {
-            "state": plain({"run": self.run, "iteration": state.iteration, "roster": self.roster}),
-            "clients": plain(clients),
-            "memory": plain(self._memory),
-            "params": packed(state.params),
-            "residual": packed(state.residual),
-        }
+    def _values(self, state: State) -> dict[str, bytes | None]:
+        return {**state.values(self.run, self.roster), "memory": plain(self._downlink.memory)}
 
     def _restore(self, kept: Mapping[str, bytes]) -> None:
-        told = json.loads(kept["state"])
-        if told["run"] != self.run or told["roster"] != self.roster:
-            there = ", ".join(f"{name} ({weight:g})" for name, weight in told["roster"].items())
-            raise ProtocolError(f"the state is of {told['run']} with other clients or weights: {there}")
-        known = {
-            name: _Known(Fate(life, number, what), version, spent)
-            for name, (life, number, what, version, spent) in json.loads(kept["clients"]).items()
-        }
-        params, residual = unpacked(kept["params"]), unpacked(kept["residual"])
-        self._state = _State(told["iteration"], params, residual, known)
-        self._recall(json.loads(kept["memory"]))
-        self._updates = {
-            int(name.partition("/")[2]): value for name, value in kept.items() if name.startswith("update/")
-        }
+        self._state = State.stored(kept, self.run, self.roster)
+        self._downlink.recall(json.loads(kept["memory"]))
+        self._history = History.stored(self.params.nbytes, kept)
         self.records = {
             int(name.partition("/")[2]): json.loads(value)
             for name, value in kept.items()

@@ -1,0 +1,28 @@
+"""Torch's own generator, which modules such as dropout draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def own_generator() -> Iterator[None]:
+    """Torch's own generator (which dropout draws from) to do as one likes with; given back as it was."""
+    before = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
+
+
+def seed_generator(seed: int, device: torch.device) -> None:
+    """Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)

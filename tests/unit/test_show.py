@@ -1,0 +1,50 @@
+"""What a person sees while a run goes on."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from flexfl.cli.show import ProgressLine
+from flexfl.results.progress import Live
+
+
+def live(iteration: int, total: int = 100) -> Live:
+    budgets = {"compute": 0.5, "uplink": None, "downlink": 0.1}
+    costs = {"compute": 0.25, "uplink": 3.0, "downlink": 0.2}
+    return Live(total, iteration, {"train_loss": 0.5, "test_accuracy": 0.75}, budgets, costs, 61.0, {})
+
+
+def shown(iterations: list[int], total: int = 100, **how: Any) -> str:
+    out = io.StringIO()
+    with ProgressLine(Console(file=out, width=120, **how), total) as line:
+        for iteration in iterations:
+            line.update(live(iteration, total))
+    return out.getvalue()
+
+
+def test_a_log_has_some_twenty_lines_whatever_the_length() -> None:
+    for total in (1, 7, 100, 12345):
+        assert 1 <= len(shown(list(range(1, total + 1)), total).splitlines()) <= 39
+
+
+def test_a_log_has_a_line_for_every_look_that_shows_progress() -> None:
+    """Seen from another process, iterations come in jumps."""
+    told = shown([1, 3, 7, 7, 8, 31, 33, 99, 100]).splitlines()
+    assert [line.split()[1] for line in told] == ["7/100", "31/100", "99/100", "100/100"]
+    assert told[0] == (
+        "iteration 7/100  loss 0.500  accuracy 0.750  compute 0.25/0.5  uplink 3  downlink 0.2/0.1  "
+    )
+
+
+def test_a_terminal_shows_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(1, 100))
+    monkeypatch.setattr("flexfl.cli.show.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    told = shown([1, 50], force_terminal=True)
+    assert "50/100" in told
+    assert "1:01 left" in told
+    assert "accuracy 0.750" in told
