@@ -1,7 +1,8 @@
 """What was tried to make an iteration faster, measured: the lists in docs/performance.md.
 
-Each trial and the engine as it is take turns in one process on the shape `fashion`, N = 100; what
-is told is the median of an iteration and its ratio to the engine's. Settings of the process are
+Each trial and the engine as it is take turns in one process, N = 100, on the shape `fashion` (what
+concerns convolutions: `cifar`); what is told is the median and its ratio to the engine's. Settings of
+the process are
 tried in processes of their own, taking turns as well. Run: make trials
 """
 
@@ -20,6 +21,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from flexfl import evaluate as whole_set
+from flexfl.evaluate import Evaluator
 from flexfl.sim import kernels
 from flexfl.sim.bench import SHAPES, _problem, _warm
 from flexfl.sim.engine import Engine
@@ -29,6 +32,7 @@ from flexfl.sim.selection import Residuals
 from flexfl.wire import decode, encode
 
 ROUNDS, EACH = 25, 8
+PIECES = (8, 2, 4, 16, 32)
 
 
 @contextmanager
@@ -89,6 +93,32 @@ def inside() -> None:
                 hooked.release()
                 found[name].append(median(taken[1:]))
         table(found)
+
+
+def convolutions() -> None:
+    """The CNN of the shape cifar: its chain against autograd and hooks, and pieces of an evaluation."""
+    with threads(usable_threads(None)):
+        engine = _warm(_problem(SHAPES["cifar"], 100))
+        hooked = OnePass(engine._problem.model, engine._problem.loss)
+        ways = {
+            "the engine": nullcontext,
+            "autograd and hooks instead of a chain written out": lambda: instead(engine, "gradients", hooked),
+        }
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(ROUNDS):
+            for name, way in ways.items():
+                with way():
+                    found[name].append(seconds(engine.step))
+                hooked.release()
+        table(found)
+        problem = engine._problem
+        evaluate = Evaluator(problem.model, problem.loss, problem.data)
+        pieces: dict[str, list[float]] = {f"evaluation by {size} MB": [] for size in PIECES}
+        for _ in range(5):
+            for name, size in zip(pieces, PIECES, strict=True):
+                with instead(whole_set, "_LAYER_BYTES", size * 2**20):
+                    pieces[name].append(seconds(evaluate))
+        table(pieces)
 
 
 ENVIRONMENTS = {
@@ -192,7 +222,10 @@ if __name__ == "__main__":
         evaluation()
     elif sys.argv[1:] == ["codec"]:
         codec()
+    elif sys.argv[1:] == ["convolutions"]:
+        convolutions()
     else:
         inside()
+        convolutions()
         around()
         evaluation()

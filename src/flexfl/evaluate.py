@@ -15,7 +15,7 @@ from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
 
 _MOST = 4000
-_LAYER_BYTES = 16 * 2**20
+_LAYER_BYTES = 8 * 2**20
 """What a layer may put out at once: beyond it, memory is asked of the system anew each time."""
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import numba
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients import Chain, Looped, OnePass, choose
+from flexfl.sim.gradients import Chain, Looped, OnePass, Vmapped, choose
+from flexfl.sim.gradients.pooling import Pool
 
 EVERYONE = slice(None)
 
@@ -347,3 +350,115 @@ def test_a_chain_that_goes_through_a_layer_twice():
     pieces, _ = chosen(ROWS, torch.zeros(3, 2, dtype=torch.long))
     for name, wanted in expected.items():
         torch.testing.assert_close(pieces[name].dense(EVERYONE).reshape(wanted.shape), wanted)
+
+
+@settings(max_examples=30)
+@given(
+    **SIZES,
+    window=st.sampled_from([2, 3, (1, 2), (3, 2)]),
+    side=st.tuples(st.integers(3, 7), st.integers(3, 7)),
+    relu=st.sampled_from(["before", "after", "none"]),
+    ties=st.booleans(),
+    groups=st.sampled_from([1, 2]),
+)
+def test_convolutions_with_pools_are_a_chain(clients, size, seed, window, side, relu, ties, groups):
+    torch.manual_seed(seed)
+    pool = nn.MaxPool2d(window)
+    middle = {"before": [nn.ReLU(), pool], "after": [pool, nn.ReLU(inplace=True)], "none": [pool]}[relu]
+    first = nn.Conv2d(2, 4, 3, padding=1, groups=groups)
+    second = nn.Conv2d(4, 2, (1, 2), stride=(1, 2), padding=(0, 1), bias=False)
+    body = nn.Sequential(first, *middle, nn.Sequential(second, nn.ReLU()), nn.Flatten()).double()
+    outputs = body(torch.zeros(1, 2, *side, dtype=torch.float64)).numel()
+    x = numbers(clients, size, 2, *side)
+    if ties:  # many windows with several largest, and many without one above zero
+        x = x.round()
+        with torch.no_grad():
+            first.weight.copy_(first.weight.sign())
+            first.bias.zero_()
+    module = nn.Sequential(body, nn.Linear(outputs, 3))
+    assert isinstance(agree(module, x, labels(clients, size)), Chain)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        [nn.MaxPool2d(3, stride=2)],
+        [nn.MaxPool2d(2, padding=1)],
+        [nn.MaxPool2d(2, ceil_mode=True)],
+        [nn.MaxPool2d(2, dilation=2)],
+        [nn.MaxPool2d(2), nn.MaxPool2d(2)],  # the second would write over what the first needs
+    ],
+)
+def test_other_pools_are_left_to_autograd(between):
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), *between, nn.Flatten()).double()
+    module = nn.Sequential(body, nn.Linear(body(numbers(1, 2, 7, 7)).numel(), 3))
+    chosen = agree(module, numbers(3, 2, 2, 7, 7), labels(3, 2), path="one pass")
+    assert not isinstance(chosen, Chain)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_pool_is_torchs_with_any_number_of_threads(relu, dtype):
+    torch.manual_seed(0)
+    z = torch.randn(37, 5, 9, 8, dtype=dtype).mul(3).round().to(memory_format=torch.channels_last)
+    leaf = z.clone().requires_grad_()
+    expected = functional.max_pool2d(functional.relu(leaf) if relu else leaf, 2)
+    g = torch.randn_like(expected)
+    expected.backward(g)
+    pool, before = Pool(nn.MaxPool2d(2), relu=relu), numba.get_num_threads()
+    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        numba.set_num_threads(threads)
+        try:
+            out = pool.forward(z)
+            found = pool.backward(g, z.clone(memory_format=torch.preserve_format), out)
+        finally:
+            numba.set_num_threads(before)
+        assert torch.equal(out, expected)
+        assert torch.equal(found, leaf.grad)
+
+
+@pytest.mark.parametrize("window", [np.int64(2), (2,), (np.int64(2), 2), [2, 2]])
+def test_a_window_may_be_given_in_any_way_that_torch_takes(window):
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.MaxPool2d(window), nn.Flatten(), nn.Linear(12, 3)).double()
+    assert isinstance(agree(module, numbers(2, 3, 2, 6, 6), labels(2, 3)), Chain)
+
+
+def test_convolutions_that_are_frozen_or_used_twice_or_pad_in_another_way():
+    torch.manual_seed(0)
+    x, y = numbers(3, 2, 2, 6, 6), labels(3, 2)
+
+    def network(middle):
+        parts = [nn.Conv2d(2, 2, 3, padding=1), nn.ReLU(), middle, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
+        return nn.Sequential(*parts, nn.Linear(18, 3)).double()
+
+    frozen = nn.Conv2d(2, 2, 3, padding=1).requires_grad_(False)
+    assert isinstance(agree(network(frozen), x, y), Chain)
+    twice = network(nn.Identity())
+    twice[2] = twice[0]
+    assert isinstance(agree(twice, x, y), Chain)
+    padded = nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect").requires_grad_(False)
+    assert not isinstance(agree(network(padded), x, y), Chain)
+
+
+@pytest.mark.parametrize("way", [Looped, Vmapped])
+def test_a_module_in_two_places_is_left_as_it_was(way):
+    torch.manual_seed(0)
+    shared, tied = nn.Linear(4, 4), nn.Linear(4, 4)
+    tied.bias = shared.bias
+    module = nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), tied, nn.Linear(4, 3)).double()
+    model, before = FlatModel(module, torch.float64), [id(p) for p in module.parameters()]
+    x, y = numbers(3, 2, 4), labels(3, 2)
+    expected = plain(model, functional.cross_entropy, x, y)
+    pieces, _ = way(model, functional.cross_entropy)(x, y)
+    for name, wanted in expected.items():
+        torch.testing.assert_close(pieces[name].dense(EVERYONE).reshape(wanted.shape), wanted)
+    assert [id(p) for p in module.parameters()] == before
+    assert tied.bias is shared.bias
+
+
+def test_what_is_not_a_number_does_not_vanish_in_a_pool():
+    pool = Pool(nn.MaxPool2d(2), relu=True)
+    z = numbers(1, 1, 2, 2)
+    z[0, 0, 0, 1] = float("nan")
+    assert pool.forward(z).isnan().all()

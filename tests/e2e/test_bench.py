@@ -11,7 +11,7 @@ from flexfl.sim import bench
 def test_bench_measures_every_figure(monkeypatch, shape):
     monkeypatch.setattr(bench, "WARM_UP", 2)
     found = bench.bench(shape, clients=10, iterations=3)
-    assert found["gradients"].startswith("one pass")
+    assert found["gradients"] == "one pass (chain)"
     assert found["parameters"] == {"fashion": 39_760, "cifar": 551_786}[shape]
     assert 0 < found["ratio_limit"] < 100
     assert 0 < found["ratio_limit_apart"] < 100

@@ -1,4 +1,4 @@
-"""Passes over the residuals (N, D), fused and parallel; the only code that is compiled.
+"""Passes over the residuals (N, D), fused, parallel and compiled.
 
 Inner loops run over one-dimensional slices from 0 on: that is what the compiler turns into vector
 instructions (an index such as row, start + j costs a factor of three).

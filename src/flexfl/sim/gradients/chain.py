@@ -3,53 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
+from flexfl.sim.gradients.layers.conv import conv_supported
 from flexfl.sim.gradients.one_pass import OnePass, Seen
+from flexfl.sim.gradients.pooling import Pool
 
-_KINDS = (nn.Linear, nn.ReLU, nn.Flatten)
+_KINDS = (nn.Linear, nn.ReLU, nn.Flatten, nn.Conv2d, nn.MaxPool2d)
+Step = nn.Module | Pool
 
 
 class Chain(OnePass):
-    """For an nn.Sequential of Linear, ReLU and Flatten with nothing hooked to them.
+    """For an nn.Sequential of Linear, Conv2d, ReLU, MaxPool2d and Flatten with nothing hooked to them.
 
-    For small networks the bookkeeping of autograd costs as much as the backward pass itself.
+    For small networks the bookkeeping of autograd costs as much as the backward pass itself; for
+    convolutions, what lies between them costs as much as they do.
     """
 
     name = "one pass (chain)"
 
     def __init__(self, model: FlatModel, loss: Loss) -> None:
         super().__init__(model, loss)
-        self._chain = list(_in_order(model.module))
-        self._first = next((n for n, part in enumerate(self._chain) if part in self._layers), 0)
+        self._parts = list(_in_order(model.module))
+        self._steps = _steps(self._parts)
+        self._first = next((n for n, step in enumerate(self._steps) if step in self._layers), 0)
 
     @property
     def applies(self) -> bool:
         parts = list(self._model.module.modules())
         hooked = any(p._forward_hooks or p._forward_pre_hooks or p._backward_hooks for p in parts)
-        return bool(self._layers) and not hooked and all(type(part) in _KINDS for part in self._chain)
+        known = all(type(part) in _KINDS and _plain(part) for part in self._parts)
+        return bool(self._layers) and not hooked and known and self._can_pool
+
+    @property
+    def _can_pool(self) -> bool:
+        """Pools write over what comes in, so that must be a convolution's own."""
+        pools = [step for step in self._steps if isinstance(step, nn.MaxPool2d | Pool)]
+        after = [step for before, step in pairwise(self._steps) if isinstance(before, nn.Conv2d)]
+        on_cpu = self._model.params.device.type == "cpu"
+        return all(isinstance(pool, Pool) and pool in after and on_cpu for pool in pools)
 
     @torch.no_grad()
     def _pass(self, x: Tensor, y: Tensor) -> tuple[list[Seen], Tensor]:
-        a, inputs = self._together(x), []
-        for part in self._chain:
-            inputs.append(a)
-            a = part.forward(a)
-        self.activation_numbers = sum(given.numel() for given in inputs) + a.numel()
-        total, g = self._loss_and_gradient(a, y)
+        passed = [self._together(x)]
+        for step in self._steps:
+            passed.append(step.forward(passed[-1]))
+        self.activation_numbers = sum(a.numel() for a in passed)
+        total, g = self._loss_and_gradient(passed[-1], y)
         seen: list[Seen] = []
-        for place in range(len(inputs) - 1, self._first - 1, -1):
-            part, given = self._chain[place], inputs[place]
-            if isinstance(part, nn.Linear):
-                seen.append((part, given, g))
+        for place in range(len(self._steps) - 1, self._first - 1, -1):
+            step, given = self._steps[place], passed[place]
+            if isinstance(step, nn.Linear | nn.Conv2d):
+                if step in self._layers:
+                    seen.append((step, given, g))
                 if place > self._first:
-                    g = g @ part.weight
-            elif isinstance(part, nn.ReLU):
+                    g = g @ step.weight if isinstance(step, nn.Linear) else _through(step, given, g)
+            elif isinstance(step, nn.ReLU):
                 g = torch.ops.aten.threshold_backward(g, given, 0)
+            elif isinstance(step, Pool):
+                g = step.backward(g, given, passed[place + 1])
             else:
                 g = g.reshape(given.shape)
         return seen, total
@@ -61,3 +78,26 @@ def _in_order(module: nn.Module) -> Iterator[nn.Module]:
             yield from _in_order(part)
     else:
         yield module
+
+
+def _plain(part: nn.Module) -> bool:
+    return not isinstance(part, nn.Conv2d) or conv_supported(part)
+
+
+def _steps(parts: list[nn.Module]) -> list[Step]:
+    """The parts, with each pool and the ReLU before it as one."""
+    steps: list[Step] = []
+    for part in parts:
+        if type(part) is nn.MaxPool2d and Pool.supports(part):
+            relu = bool(steps) and type(steps[-1]) is nn.ReLU
+            steps[len(steps) - relu :] = [Pool(part, relu=relu)]
+        else:
+            steps.append(part)
+    return steps
+
+
+def _through(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Tensor:
+    """The gradient by the input of a convolution."""
+    how = (layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups, [True, False, False])
+    through: Tensor = torch.ops.aten.convolution_backward(g, x, layer.weight, None, *how)[0]
+    return through

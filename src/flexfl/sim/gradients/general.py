@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from flexfl.models.build import Loss
@@ -16,10 +16,25 @@ class _General:
         self._model, self._loss = model, loss
         frozen = {name: p.detach() for name, p in model.module.named_parameters() if not p.requires_grad}
         self._fixed = frozen | dict(model.module.named_buffers())
+        self._places = _places(model.module)
 
     def _of_client(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
-        outputs = functional_call(self._model.module, {**params, **self._fixed}, (x,))
+        values = {**params, **self._fixed}
+        # Without torch's own care for shared tensors, which leaves a module that is in two places changed.
+        given = {place: values[name] for place, name in self._places.items()}
+        outputs = functional_call(self._model.module, given, (x,), tie_weights=False)
         return self._loss(outputs, y)
+
+
+def _places(module: nn.Module) -> dict[str, str]:
+    """Where parameters and buffers are, each module once, and the name that the whole module has for them."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    names = {id(tensor): name for name, tensor in named}
+    return {
+        f"{path}.{own}" if path else own: names[id(tensor)]
+        for path, part in module.named_modules()
+        for own, tensor in [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+    }
 
 
 class Vmapped(_General):

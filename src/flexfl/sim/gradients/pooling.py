@@ -1,0 +1,94 @@
+"""ReLU and max pooling in one, forward and backward, on images with channels last.
+
+Apart, they write and read what a convolution puts out six times; so, three times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit, prange
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Images = NDArray[Any]
+"""(n, height, width, channels)"""
+
+
+class Pool:
+    """z → the largest of each window, and not below 0 if a ReLU comes first."""
+
+    def __init__(self, pool: nn.MaxPool2d, *, relu: bool) -> None:
+        self._height, self._width = _numbers(pool.kernel_size)
+        self._relu = relu
+
+    @staticmethod
+    def supports(pool: nn.MaxPool2d) -> bool:
+        """Windows side by side, and nothing beyond the border."""
+        given = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+        window, stride, padding, dilation = (_numbers(value) for value in given)
+        plain = len(window) == 2 and stride == window and padding == (0, 0) and dilation == (1, 1)
+        return plain and not pool.ceil_mode and not pool.return_indices
+
+    def forward(self, z: Tensor) -> Tensor:
+        n, channels, height, width = z.shape
+        shape = (n, channels, height // self._height, width // self._width)
+        out = torch.empty(shape, dtype=z.dtype, memory_format=torch.channels_last)
+        _forward(_images(z), self._height, self._width, self._relu, _images(out))
+        return out
+
+    def backward(self, g: Tensor, z: Tensor, out: Tensor) -> Tensor:
+        """The gradient by z, written over z: the first of the largest has it, as in torch."""
+        z = z.contiguous(memory_format=torch.channels_last)
+        g = g.contiguous(memory_format=torch.channels_last)
+        _backward(_images(g), _images(out), self._height, self._width, self._relu, _images(z))
+        return z
+
+
+def _numbers(given: Any) -> tuple[int, ...]:
+    """A single number, of whatever type, stands for both directions."""
+    listed = tuple(int(value) for value in np.ravel(given))
+    return listed * 2 if len(listed) == 1 else listed
+
+
+def _images(x: Tensor) -> Images:
+    images: Images = x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).numpy()
+    return images
+
+
+@njit(parallel=True, cache=True)
+def _forward(z: Images, height: int, width: int, relu: bool, out: Images) -> None:
+    for n in prange(len(z)):
+        for y in range(out.shape[1]):
+            for x in range(out.shape[2]):
+                best = out[n, y, x]
+                best[:] = 0.0 if relu else -np.inf
+                for dy in range(height):
+                    for dx in range(width):
+                        given = z[n, y * height + dy, x * width + dx]
+                        for c in range(len(best)):
+                            # Not a number stays.
+                            larger = given[c] > best[c] or given[c] != given[c]
+                            best[c] = given[c] if larger else best[c]
+
+
+@njit(parallel=True, cache=True)
+def _backward(g: Images, out: Images, height: int, width: int, relu: bool, z: Images) -> None:
+    for n in prange(len(z)):
+        rest = np.empty(z.shape[3], z.dtype)
+        z[n, out.shape[1] * height :] = 0.0
+        z[n, :, out.shape[2] * width :] = 0.0
+        for y in range(out.shape[1]):
+            for x in range(out.shape[2]):
+                best, given = out[n, y, x], g[n, y, x]
+                for c in range(len(rest)):
+                    rest[c] = given[c] if best[c] > 0.0 or not relu else 0.0
+                for dy in range(height):
+                    for dx in range(width):
+                        into = z[n, y * height + dy, x * width + dx]
+                        for c in range(len(rest)):
+                            hit = into[c] == best[c]
+                            into[c] = rest[c] if hit else 0.0
+                            rest[c] = 0.0 if hit else rest[c]
