@@ -13,6 +13,7 @@ from torch.nn import functional
 from flexfl.data.federated import Federated
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
+from flexfl.models.steps import steps_of, through
 
 _MOST = 4000
 _LAYER_BYTES = 8 * 2**20
@@ -39,13 +40,14 @@ class Evaluator:
         return dict(zip(names, (*train, *test), strict=True))
 
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float | None]:
-        module, classes = self.model.module, self.data.classes
-        layout, chunk = self._layout(x), self._samples_at_once(x)
+        classes, layout, chunk = self.data.classes, self._layout(x), self._samples_at_once(x)
+        # Elsewhere a pool's output, with channels last, may not be what comes next can take.
+        steps = steps_of(self.model.module) if layout is torch.channels_last else [self.model.module]
         total, correct = 0.0, 0
         for begin in range(0, len(x), chunk):
             inputs = self._given(x[begin : begin + chunk]).contiguous(memory_format=layout)
             labels = self._given(y[begin : begin + chunk])
-            outputs = module(inputs)
+            outputs = through(steps, inputs)
             if classes is None:
                 total += float(self.loss(outputs, labels)) * len(inputs)
             elif self.loss is functional.cross_entropy and outputs.ndim == 2:

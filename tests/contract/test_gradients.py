@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from flexfl.models.flat import FlatModel
+from flexfl.models.pooling import Pool
 from flexfl.sim.gradients import Chain, Looped, OnePass, Vmapped, choose
-from flexfl.sim.gradients.pooling import Pool
 
 EVERYONE = slice(None)
 

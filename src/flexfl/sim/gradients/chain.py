@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -10,12 +9,12 @@ from torch import Tensor, nn
 
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
+from flexfl.models.pooling import Pool
+from flexfl.models.steps import hooked, in_order, steps_of
 from flexfl.sim.gradients.layers.conv import conv_supported
 from flexfl.sim.gradients.one_pass import OnePass, Seen
-from flexfl.sim.gradients.pooling import Pool
 
 _KINDS = (nn.Linear, nn.ReLU, nn.Flatten, nn.Conv2d, nn.MaxPool2d)
-Step = nn.Module | Pool
 
 
 class Chain(OnePass):
@@ -29,16 +28,15 @@ class Chain(OnePass):
 
     def __init__(self, model: FlatModel, loss: Loss) -> None:
         super().__init__(model, loss)
-        self._parts = list(_in_order(model.module))
-        self._steps = _steps(self._parts)
+        self._parts = list(in_order(model.module))
+        self._steps = steps_of(model.module)
         self._first = next((n for n, step in enumerate(self._steps) if step in self._layers), 0)
 
     @property
     def applies(self) -> bool:
-        parts = list(self._model.module.modules())
-        hooked = any(p._forward_hooks or p._forward_pre_hooks or p._backward_hooks for p in parts)
+        watched = any(hooked(part) for part in self._model.module.modules())
         known = all(type(part) in _KINDS and _plain(part) for part in self._parts)
-        return bool(self._layers) and not hooked and known and self._can_pool
+        return bool(self._layers) and not watched and known and self._can_pool
 
     @property
     def _can_pool(self) -> bool:
@@ -72,28 +70,8 @@ class Chain(OnePass):
         return seen, total
 
 
-def _in_order(module: nn.Module) -> Iterator[nn.Module]:
-    if type(module) is nn.Sequential:
-        for part in module:
-            yield from _in_order(part)
-    else:
-        yield module
-
-
 def _plain(part: nn.Module) -> bool:
     return not isinstance(part, nn.Conv2d) or conv_supported(part)
-
-
-def _steps(parts: list[nn.Module]) -> list[Step]:
-    """The parts, with each pool and the ReLU before it as one."""
-    steps: list[Step] = []
-    for part in parts:
-        if type(part) is nn.MaxPool2d and Pool.supports(part):
-            relu = bool(steps) and type(steps[-1]) is nn.ReLU
-            steps[len(steps) - relu :] = [Pool(part, relu=relu)]
-        else:
-            steps.append(part)
-    return steps
 
 
 def _through(layer: nn.Conv2d, x: Tensor, g: Tensor) -> Tensor:

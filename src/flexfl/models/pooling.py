@@ -21,8 +21,8 @@ class Pool:
     """z → the largest of each window, and not below 0 if a ReLU comes first."""
 
     def __init__(self, pool: nn.MaxPool2d, *, relu: bool) -> None:
+        self._pool, self._relu = pool, relu
         self._height, self._width = _numbers(pool.kernel_size)
-        self._relu = relu
 
     @staticmethod
     def supports(pool: nn.MaxPool2d) -> bool:
@@ -33,6 +33,9 @@ class Pool:
         return plain and not pool.ceil_mode and not pool.return_indices
 
     def forward(self, z: Tensor) -> Tensor:
+        if z.ndim != 4 or z.device.type != "cpu":
+            plain: Tensor = self._pool(torch.relu(z) if self._relu else z)
+            return plain
         n, channels, height, width = z.shape
         shape = (n, channels, height // self._height, width // self._width)
         out = torch.empty(shape, dtype=z.dtype, memory_format=torch.channels_last)
