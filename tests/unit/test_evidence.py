@@ -114,6 +114,25 @@ def test_a_method_far_below_is_named_and_does_not_press_the_others(tmp_path: Pat
     assert [curve.low is None for curve in accuracy.curves] == [False, True]
 
 
+def test_a_method_far_below_that_is_seen_all_the_same_is_not_named(tmp_path: Path) -> None:
+    """Early on the better one was as low."""
+    rising = {"good": (0.1, 0.2, 0.9), "bad": (0.1, 0.2, 0.3)}
+    methods = []
+    for name, values in rising.items():
+        evaluations = {
+            at: {"train_loss": 1.0, "test_accuracy": value, "seconds": 0.0}
+            for at, value in zip((0, 5, 20), values, strict=True)
+        }
+        folders = [tmp_path / name / str(seed) for seed in (1, 2)]
+        methods.append(
+            Method(name, tuple(Run(write_run(folder, evaluations=evaluations)) for folder in folders))
+        )
+    panels = {panel.key: panel for panel in Evidence("fig1", "", tuple(methods), ()).section.panels}
+    assert panels["test_accuracy"].notes == ()
+    assert panels["test_accuracy"].y_range[0] < 0.3
+    assert all(curve.low is not None for curve in panels["test_accuracy"].curves)
+
+
 def test_a_loss_far_above_is_named_and_does_not_press_the_others(tmp_path: Path) -> None:
     good = Method("good", runs(tmp_path / "a"))
     losses = {n: {"train_loss": 30.0, "test_accuracy": 0.1, "seconds": 0.0} for n in (0, 10, 20)}
@@ -139,6 +158,7 @@ def test_the_page_has_a_chapter_for_each_figure(evidence: Evidence, tmp_path: Pa
     text = page.read_text(encoding="utf-8")
     body = text[: text.index('<script type="application/json"')]
     assert page.name == "index.html"
+    assert write_evidence([other], "alone", tmp_path / "out").name == "fig2.html"
     assert "FlexFL on &lt;data&gt;" in body
     places = re.findall(r'id="chart-([\w-]+)"', body)
     assert len(places) == len(set(places)) == 10

@@ -207,8 +207,9 @@ def _focused(panel: Panel) -> Panel:
     starts = [float(curve.mean[curve.x >= _SETTLED * curve.x[-1]].min()) for curve in inside]
     low = max(0.0, min(starts) - 0.05)
     top = max(float(curve.highest.max()) for curve in inside)
-    note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in below]
-    return _framed(panel, below, (low, top + 0.05 * (top - low)), note)
+    off = [curve for curve in below if curve.mean[-1] < low]
+    note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in off]
+    return _framed(panel, off, (low, top + 0.05 * (top - low)), note)
 
 
 def _without_heights(panel: Panel) -> Panel:
@@ -217,8 +218,9 @@ def _without_heights(panel: Panel) -> Panel:
     above = [curve for curve in panel.curves if curve.mean[-1] > _FAR_ABOVE * best]
     inside = [curve for curve in panel.curves if curve not in above]
     top = max(float(curve.mean[curve.x >= 0.5 * _SETTLED * curve.x[-1]].max()) for curve in inside)
-    note = [f"{curve.label} lies above (ends at {curve.mean[-1]:.3g})" for curve in above]
-    return _framed(panel, above, (0.0, 1.1 * top), note)
+    off = [curve for curve in above if curve.mean[-1] > 1.1 * top]
+    note = [f"{curve.label} lies above (ends at {curve.mean[-1]:.3g})" for curve in off]
+    return _framed(panel, off, (0.0, 1.1 * top), note)
 
 
 def _framed(panel: Panel, off: Sequence[Curve], y_range: tuple[float, float], notes: Sequence[str]) -> Panel:

@@ -25,7 +25,11 @@ _COSTS = {"compute": "Computation", "uplink": "Client comm.", "downlink": "Serve
 
 
 def write_evidence(figures: Sequence[Evidence], title: str, out: Path) -> Path:
-    """The files of every figure, and `index.html` with all of them; returns the page's path."""
+    """The files of every figure, and a page with all of them; returns its path.
+
+    The page of a single figure is called after it, so that figures can be made one by one.
+    """
+    name = figures[0].key if len(figures) == 1 else "index"
     body, charts = [_header(title, figures)], dict[str, Any]()
     for figure in figures:
         figure.write(out)
@@ -37,7 +41,7 @@ def write_evidence(figures: Sequence[Evidence], title: str, out: Path) -> Path:
             _sources(figure, chapter),
         ]
         body.append(f'<article id="{figure.key}">{"".join(parts)}</article>')
-    return write_document(title, body, charts, out / "index.html")
+    return write_document(title, body, charts, out / f"{name}.html")
 
 
 def _header(title: str, figures: Sequence[Evidence]) -> str:
