@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -69,7 +70,8 @@ class Loopback:
                     self.send_header("Content-Length", str(len(content) - start))
                 self.end_headers()
                 cut = site.cuts.pop(0) if site.cuts else None
-                self.wfile.write(content[start:] if cut is None else content[start : start + cut])
+                with suppress(ConnectionError):  # a client that hangs up
+                    self.wfile.write(content[start:] if cut is None else content[start : start + cut])
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
