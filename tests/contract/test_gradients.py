@@ -15,7 +15,8 @@ from torch.nn import functional
 
 from flexfl.models.flat import FlatModel
 from flexfl.models.pooling import Pool
-from flexfl.sim.gradients import Chain, Looped, OnePass, Vmapped, choose
+from flexfl.sim.gradients import Chain, OnePass, choose
+from flexfl.sim.gradients.general import Looped, Vmapped
 
 EVERYONE = slice(None)
 

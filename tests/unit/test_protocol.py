@@ -24,14 +24,12 @@ from flexfl.deploy.protocol import (
     Client,
     Downlink,
     Fate,
-    Hello,
     ProtocolError,
-    Ready,
     Server,
     SqliteStore,
-    Stranger,
     Work,
 )
+from flexfl.deploy.protocol.greeting import Hello, Ready, Stranger
 from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import REFUSED
 from flexfl.errors import FlexFLError, NonFiniteError
