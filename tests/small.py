@@ -128,7 +128,7 @@ def small_engine(
         weights=data.weights(weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
-        seed=spec.train.seed,
+        streams=Streams(spec.train.seed),
     )
     return Engine(problem, **more)
 

@@ -223,7 +223,7 @@ def _problem(shape: Shape, clients: int) -> Problem:
         weights=data.weights("equal"),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
-        seed=spec.train.seed,
+        streams=Streams(spec.train.seed),
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
     )
 
@@ -260,7 +260,7 @@ def _reader(residual: np.ndarray[Any, Any]) -> Callable[[], None]:
 
 def _oracle(problem: Problem, iterations: int = 3) -> float:
     """Seconds of an iteration of the reference loop, in float32."""
-    model, data, streams = problem.model, problem.data, Streams(problem.seed)
+    model, data, streams = problem.model, problem.data, problem.streams
     batches = Minibatches(data.parts, problem.batch_size, streams)
 
     def gradient(client: int, params: np.ndarray[Any, Any], used: int) -> np.ndarray[Any, Any]:

@@ -51,7 +51,7 @@ class Problem:
     weights: FloatArray
     learning_rate: float
     batch_size: int
-    seed: int
+    streams: Streams
     augment: Augment | None = None
 
 
@@ -66,7 +66,7 @@ class Engine:
         residuals is where e is kept, (N, D) zeros; by default an array in memory.
         """
         self._problem = problem
-        self._streams = Streams(problem.seed)
+        self._streams = problem.streams
         self._batches = Minibatches(problem.data.parts, problem.batch_size, self._streams)
         self.clients, self.dim = problem.data.clients, problem.model.dim
         x = problem.model.params

@@ -35,6 +35,7 @@ from flexfl.spec.load import load_spec, to_toml
 from flexfl.spec.names import GIVEN, must_be_given_again
 from flexfl.spec.own import for_simulation
 from flexfl.spec.schema import Spec, parse
+from flexfl.streams import Streams
 
 _COMMIT_SECONDS = 2.0
 
@@ -174,7 +175,7 @@ def _prepare(
         weights=data.weights(spec.data.weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
-        seed=spec.train.seed,
+        streams=Streams(spec.train.seed),
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
     )
 
