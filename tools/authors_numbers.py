@@ -1,0 +1,179 @@
+"""The reference points of FACTS.md over many seeds, with the random numbers of the authors' code.
+
+    python tools/authors_numbers.py results/fashion/authors-numbers.csv 20
+
+The reference points are of one seed. What other seeds give follows from facts about that code:
+- costs come from generators seeded by iteration and client, the same for every seed;
+- one Mersenne Twister gives a number for each training image, then tells in each iteration, client by
+  client, who computes and (for the baseline) who sends, at last whether the server sends;
+- torch's generator gives the first network; the images of a class go around its clients.
+All else is ours: the engine, the rules, the minibatches. A mean that is like that of our own random
+numbers says that the two programs do the same, and the deviation how far one seed may lie from it.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from evidence import AROUND, WITHIN
+from numpy.random import MT19937, RandomState, SeedSequence
+from torch import nn
+
+from flexfl.arrays import BoolArray, FloatArray
+from flexfl.control import OnlineCompute, Policy
+from flexfl.control.baselines import RandomisedSend, components
+from flexfl.costs import Cost, CostModel
+from flexfl.data.datasets import load_federated
+from flexfl.data.federated import Federated
+from flexfl.evaluate import Evaluator, default_loss
+from flexfl.models.flat import FlatModel
+from flexfl.sim.engine import Engine, Problem
+from flexfl.sim.process import threads
+from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.load import load_spec
+from flexfl.streams import Streams
+
+ITERATIONS, CLIENTS, JOBS = AROUND[-1] + WITHIN, 100, 2
+METHODS = {"online": [], "kr-0.01": ["control.policy=randomised", "control.send_ratio=0.01"]}
+
+
+class Drawn(Streams):
+    """What is known before takes the place of what would be drawn; the rest comes from the seed."""
+
+    def __init__(self, seed: int, known: dict[str, FloatArray]) -> None:
+        super().__init__(seed)
+        object.__setattr__(self, "known", known)
+
+    def uniform(self, purpose: str, iteration: int, shape: tuple[int, ...] = ()) -> FloatArray:
+        return np.asarray(self.known[purpose][iteration])
+
+
+def costs_of(iterations: range) -> dict[str, FloatArray]:
+    """The numbers that costs are made of, by iteration; the server is client −1."""
+
+    def seeded(number: int) -> RandomState:
+        return RandomState(MT19937(SeedSequence(number)))
+
+    alpha = [[seeded(1000 * t + n).random_sample() for n in range(CLIENTS)] for t in iterations]
+    snr = np.array(
+        [[seeded(800 * t + n + 23456).chisquare(2) for n in range(-1, CLIENTS)] for t in iterations]
+    )
+    fading = -np.expm1(-snr / 2)  # where the distribution function of χ²₂ reaches that
+    return {"compute/alpha": np.array(alpha), "uplink/fading": fading[:, 1:], "downlink/fading": fading[:, 0]}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Probabilities in the order in which the authors' code draws lots."""
+
+    policy: Policy
+    costs: dict[str, CostModel]
+    streams: Drawn
+    dim: int
+
+    def in_iteration(self, t: int) -> FloatArray:
+        """q of every client; for the baseline (q, sending) of every client, then the server."""
+        rule, cost = self.policy.compute, self._cost("compute", t)
+        q = rule.decide(cost, self.streams.moment("compute", t, self.dim, (CLIENTS,)))
+        if isinstance(rule, OnlineCompute):
+            rule.queue.charge(cost(q))
+        if not isinstance(self.policy.uplink, RandomisedSend):
+            return q
+        uplink = self._sends(self.policy.uplink, self._cost("uplink", t))
+        downlink = self._sends(self.policy.downlink, self._cost("downlink", t))
+        return np.append(np.column_stack((q, uplink)), downlink)
+
+    def _cost(self, knob: str, t: int) -> Cost:
+        shape = () if knob == "downlink" else (CLIENTS,)
+        return self.costs[knob].at(self.streams.moment(knob, t, self.dim, shape))
+
+    def _sends(self, rule: RandomisedSend, cost: Cost) -> FloatArray:
+        """With nothing to send a lot is drawn as well, and does not matter."""
+        return np.minimum(1.0, rule.budget / cost(components(rule.ratio, self.dim)))
+
+
+def decided(asked: Asked, random: RandomState) -> dict[str, FloatArray]:
+    """Who computes and who sends: 0 is below any probability, 1 below none."""
+    lots = random.binomial(1, [asked.in_iteration(t) for t in range(ITERATIONS)])
+    no: BoolArray = lots == 0
+    if lots.shape[1] == CLIENTS:
+        return {"compute/bernoulli": no.astype(float)}
+    return {
+        "compute/bernoulli": no[:, :-1:2].astype(float),
+        "uplink/send": no[:, 1:-1:2].astype(float),
+        "downlink/send": no[:, -1].astype(float),
+    }
+
+
+def first_network(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    hidden, last = nn.Linear(784, 50), nn.Linear(50, 10)
+    nn.init.kaiming_normal_(hidden.weight, nonlinearity="relu")
+    nn.init.zeros_(hidden.bias)
+    return nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), last)
+
+
+def around(data: Federated) -> Federated:
+    """The images of a class go around its clients, one by one."""
+    each = CLIENTS // 10
+    labels = data.train_y.numpy()
+    return replace(
+        data, parts=tuple(np.flatnonzero(labels == n // each)[n % each :: each] for n in range(CLIENTS))
+    )
+
+
+def points(costs_known: dict[str, FloatArray], method: str, seed: int) -> list[float]:
+    """Test accuracy around the reference points."""
+    spec = load_spec("fashion", [*METHODS[method], f"data.clients={CLIENTS}", f"train.seed={seed}"])
+    data = around(load_federated(spec.data, seed=seed))
+    model, costs = FlatModel(first_network(seed), torch.float32), build_costs(spec)
+    random = RandomState(seed)
+    random.random_sample(len(data.train_y))
+    asked = Asked(build_policy(spec, costs), costs, Drawn(seed, costs_known), model.dim)
+    problem = Problem(
+        model=model,
+        loss=default_loss(data),
+        data=data,
+        policy=build_policy(spec, costs),
+        costs=costs,
+        weights=data.weights("equal"),
+        learning_rate=spec.train.learning_rate,
+        batch_size=spec.train.batch_size,
+        streams=Drawn(seed, costs_known | decided(asked, random)),
+    )
+    with threads(1):
+        engine, evaluate = Engine(problem), Evaluator(model, problem.loss, data)
+        told = []
+        for _ in range(ITERATIONS):
+            engine.step()
+            if engine.iteration % spec.train.evaluate_every == 0:
+                told.append((engine.iteration, evaluate()["test_accuracy"]))
+    at, accuracy = np.array(told).T
+    return [float(accuracy[abs(at - point) <= WITHIN].mean()) for point in AROUND]
+
+
+def main(path: Path, seeds: int) -> None:
+    cells = [(method, seed) for method in METHODS for seed in range(1, seeds + 1)]
+    pieces = [range(t, min(t + 250, ITERATIONS)) for t in range(0, ITERATIONS, 250)]
+    with ProcessPoolExecutor(JOBS, mp_context=get_context("spawn")) as pool, path.open("w") as file:
+        drawn = list(pool.map(costs_of, pieces))
+        known = {purpose: np.concatenate([piece[purpose] for piece in drawn]) for purpose in drawn[0]}
+        found = pool.map(partial(points, known), *zip(*cells, strict=True))
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["method", "seed", *AROUND])
+        for cell, values in zip(cells, found, strict=True):
+            row = [*cell, *(f"{value:.4f}" for value in values)]
+            print(*row, flush=True)
+            rows.writerow(row)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
