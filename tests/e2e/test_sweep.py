@@ -6,13 +6,18 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from flexfl.cli.several import several
+from flexfl.experiments.paper import FIGURES, SETUPS, cells_of
 from flexfl.results.run import Run
 from stopping import FLEXFL, stopped_once
 
@@ -65,6 +70,76 @@ def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Pat
     assert longer.returncode == 2
     told = json.loads(longer.stdout)
     assert [told[f"{name}, seed 1"]["iterations"] for name in ("flat", "greedy")] == [9, 9]
+
+
+TWO_SEEDS = """
+base = "quickstart"
+seeds = "1-2"
+set.data.clients = 10
+set.train = { iterations = 6, evaluate_every = 4 }
+
+[[variant]]
+name = "rate [/low]"  # not markup
+"""
+
+
+@pytest.fixture
+def two_seeds(tmp_path: Path) -> list[Path]:
+    """The run directories of a sweep that is done."""
+    (tmp_path / "two.toml").write_text(TWO_SEEDS)
+    done = flexfl("sweep", "two.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "rate [/low], seed 1" in done.stdout
+    return [tmp_path / "runs/two/rate-low" / f"seed-{seed}" for seed in (1, 2)]
+
+
+def asked_for(iterations: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    text = TWO_SEEDS.replace("iterations = 6", f"iterations = {iterations}").replace("1-2", "1-3")
+    (tmp_path / "two.toml").write_text(text)
+    return flexfl("sweep", "two.toml", "--json", cwd=tmp_path)
+
+
+def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Path], tmp_path: Path) -> None:
+    told = json.loads(asked_for(4, tmp_path).stdout)
+    assert {name: summary["iterations"] for name, summary in told.items()} == dict.fromkeys(told, 4)
+    whole = Run(two_seeds[0])
+    found = told["rate [/low], seed 1"]["test_accuracy"]
+    assert found == whole.evaluations["test_accuracy"][whole.evaluations["iteration"] == 4]
+    before = stamps(tmp_path)
+    refused = asked_for(5, tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.count("or for a number at which it was evaluated") == 2
+    assert json.loads(refused.stdout)["rate [/low], seed 3"]["iterations"] == 5
+    assert all(before[path] == stamps(tmp_path)[path] for path in before if path.parent in two_seeds)
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [("spec.toml", "spec.toml cannot be read"), ("metrics.sqlite", "is not a run's metrics")],
+)
+def test_a_damaged_run_does_not_stop_the_others(
+    two_seeds: list[Path], tmp_path: Path, file: str, told: str
+) -> None:
+    for old in two_seeds[0].glob(f"{file}*"):
+        old.unlink()
+    (two_seeds[0] / file).write_text("not [ what it was" * 100)
+    done = asked_for(6, tmp_path)
+    assert done.returncode == 2
+    assert re.search(rf"rate \[/low\], seed 1 failed: .*{told}", done.stderr)
+    assert "Traceback" not in done.stderr
+    found = json.loads(done.stdout)
+    assert [found[f"rate [/low], seed {seed}"]["iterations"] for seed in (2, 3)] == [6, 6]
+
+
+def test_a_summary_that_was_cut_is_written_anew(two_seeds: list[Path], tmp_path: Path) -> None:
+    before = Run(two_seeds[0]).summary
+    (two_seeds[0] / "summary.json").write_text("")
+    done = asked_for(6, tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = Run(two_seeds[0]).summary
+    assert before is not None
+    assert after is not None
+    assert before | {"seconds": 0} == after | {"seconds": 0}
 
 
 PAPER = ["paper", "fig1", "--dataset", "mini", "--seeds", "1", "--iterations", "60", "--jobs", "2"]
@@ -120,3 +195,29 @@ def test_a_figure_of_fewer_iterations_is_a_view_of_the_same_runs(whole: Path, tm
     assert row["iterations"] == "50"
     points = table(whole / "figures/fig1-curves.csv")
     assert table(tmp_path / "short/fig1-curves.csv") == [p for p in points if int(p["iteration"]) <= 50]
+
+
+@pytest.mark.xdist_group("figure")
+def test_runs_of_other_settings_are_told_before_any_work(whole: Path, tmp_path: Path) -> None:
+    done = flexfl(*PAPER, "--seeds", "2", "--evaluate-every", "20", "--out", str(whole), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "train.evaluate_every is 50 there, got 20" in done.stderr
+    assert "and so do 4 more of 10" in done.stderr
+    assert not list(whole.glob("*/seed-2"))
+
+
+@pytest.mark.xdist_group("figure")
+def test_what_is_finished_is_drawn_without_the_data(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(whole, tmp_path / "runs")
+    cells = []
+    for cell in cells_of([FIGURES["fig1"]], SETUPS["mini"], tmp_path / "runs", seeds=1, iterations=60):
+        # As if it were of a dataset that is not here.
+        spec = cell.out / "spec.toml"
+        spec.write_text(spec.read_text().replace("fashion-mini", "fashion-mnist"))
+        data = cell.spec.data.model_copy(update={"name": "fashion-mnist"})
+        cells.append(replace(cell, spec=cell.spec.model_copy(update={"data": data})))
+    monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "data"))
+    several(Console(quiet=True), cells, ["flexfl"], jobs=1)
+    assert not (tmp_path / "data").exists()

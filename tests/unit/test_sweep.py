@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from flexfl.errors import InputError
 from flexfl.experiments.paper import FIGURES, SETUPS, cells_of
-from flexfl.experiments.sweep import folder, load_sweep
+from flexfl.experiments.sweep import _shared_folders, folder, load_sweep
 from flexfl.spec.load import load_spec, merged
 from flexfl.spec.seeds import seeds_of
 
@@ -95,6 +96,40 @@ def test_values_with_parts_have_short_names(tmp_path: Path) -> None:
     assert "weights=samples, tradeoff=#1, seed 1" in cells(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("axis", "folders"),
+    [
+        ("train.learning_rate = [0.1234561, 0.1234562]", ["0.1234561", "0.1234562"]),
+        ('data.path = ["x/a.npz", "x-a.npz"]', ["x-a.npz-1", "x-a.npz-2"]),
+        (
+            "data.partition = [{kind='quantity', sizes=[1.0, 2.0]}, {kind='quantity', sizes=[1.0, 9.0]}]",
+            ["quantity-1", "quantity-2"],
+        ),
+    ],
+)
+def test_values_that_look_alike_have_folders_of_their_own(
+    tmp_path: Path, axis: str, folders: list[str]
+) -> None:
+    (name,) = re.findall(r"^[a-z]+\.(\w+)", axis)
+    text = f"set.data = {{ name = 'file', path = 'a.npz', clients = 2 }}\n[grid]\n{axis}"
+    found = load_sweep(sweep_file(tmp_path, text)).cells(tmp_path)
+    assert [cell.out.parent.name for cell in found] == [f"{name}={folder}" for folder in folders]
+    assert found[0].spec != found[1].spec
+
+
+def test_two_cells_in_one_folder_are_refused() -> None:
+    told = _shared_folders(["a, b", "a-b", "c"])
+    assert [str(fault) for fault in told] == [
+        "the sweep names the folder of a, b twice, got 'a-b'; name a variant or value otherwise"
+    ]
+
+
+def test_the_seed_of_the_base(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("train.seed = 9")
+    (cell,) = load_sweep(sweep_file(tmp_path, 'base = "own.toml"')).cells(tmp_path)
+    assert (cell.spec.train.seed, cell.name) == (9, "trial, seed 9")
+
+
 def test_a_base_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.toml").write_text("train = { iterations = 3 }")
     path = sweep_file(tmp_path, 'base = "mine.toml"')
@@ -145,6 +180,11 @@ def test_faults_are_listed_at_once(tmp_path: Path) -> None:
         ('[[variant]]\nname = "a"\nset.control = 1', "variant[0].set"),
         ("seeds = [1.5]", "seeds"),
         ("[grid]\ncontrol.tradeoff = []", "grid.control.tradeoff"),
+        ("seeds = []", "seeds"),
+        ("set.train = 3", "set.train"),
+        ("set.train.seed = 7", "set.train.seed"),
+        ("[grid]\ntrain.seed = [1, 2]", "grid.train.seed"),
+        ('[[variant]]\nname = "a"\nset.train.seed = 7', "variant a.train.seed"),
         ("not toml", "FILE"),
         ('base = "nothing.toml"', "SPEC"),
     ],

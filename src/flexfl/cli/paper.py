@@ -58,6 +58,7 @@ def paper(
 
     from flexfl.cli.several import several
     from flexfl.cli.show import show_evidence
+    from flexfl.experiments.finished import refuse_others
     from flexfl.experiments.paper import FIGURES, SETUPS, cells_of, evidence_of
     from flexfl.report.evidence_page import write_evidence
 
@@ -72,7 +73,8 @@ def paper(
         iterations=iterations,
         evaluate_every=evaluate_every,
     )
-    console = Console(file=sys.stdout, quiet=quiet, highlight=False)
+    refuse_others(cells)
+    console = Console(file=sys.stdout, quiet=quiet, highlight=False, markup=False)
     again = ["flexfl", *sys.argv[1:]]
     several(console, cells, again, jobs=jobs or cores(), on=on.value, table=False)
     with console.status("drawing"):

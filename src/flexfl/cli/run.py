@@ -54,7 +54,7 @@ def run(
 
     numbers = seeds_of(seeds, "--seeds")
     resolved = {name: load_spec(name, set_ or []) for name in spec}
-    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False)
+    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False, markup=False)
     again = ["flexfl", "run", *spec, *(word for entry in set_ or [] for word in ("--set", entry))]
     if len(resolved) == 1 and not numbers:
         directory = out or _default_directory(spec[0], resume)

@@ -38,11 +38,10 @@ def several(
     from flexfl.cli.show import CellLines, show_outcomes
     from flexfl.experiments import run_cells, run_cells_on_ray, run_rest
 
-    bring_for(console, [cell.spec for cell in cells])
-
     def execute(rest: Sequence[Cell]) -> list[Outcome]:
         if len(rest) < len(cells):
             console.print(f"{len(cells) - len(rest)} of {len(cells)} runs are there already", soft_wrap=True)
+        bring_for(console, [cell.spec for cell in rest])
         with CellLines(console, rest) as lines:
             if on == "ray":
                 return run_cells_on_ray(rest, cpus=jobs, resume=resume, on_change=lines.update)

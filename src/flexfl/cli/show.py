@@ -147,10 +147,10 @@ class CellLines:
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self._console = console
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
-            TextColumn("{task.fields[told]}"),
+            TextColumn("{task.fields[told]}", markup=False),
             console=console,
             transient=True,
             refresh_per_second=5,

@@ -43,7 +43,7 @@ def sweep(
 
     base = out or Path("runs") / file.stem
     cells = load_sweep(file).cells(base)
-    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False)
+    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False, markup=False)
     again = ["flexfl", "sweep", str(file), "--out", str(base), "--on", on.value]
     again += [] if jobs is None else ["--jobs", str(jobs)]
     several(console, cells, again, jobs=jobs or cores(), on=on.value, as_json=as_json, table=not quiet)

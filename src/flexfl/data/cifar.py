@@ -92,19 +92,34 @@ def _pixels(name: str, given: Any) -> NDArray[np.uint8]:
 
 _MOST_TUPLES = 1000
 """A batch has some ten. Hashing millions of them within each other would overrun the stack."""
+_MOST_CALLS = 20
+"""A batch makes one array, by a few calls; each further array could be a copy of all its bytes."""
 
 
 def _unpickled(name: str, content: bytes) -> dict[str, Any]:
     try:
-        tuples = sum(code.name.startswith("TUPLE") for code, _, _ in pickletools.genops(content))
-        if tuples > _MOST_TUPLES:
-            raise pickle.UnpicklingError("it is too deeply nested")
+        _check_program(content)
         batch = _OnlyArrays(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # a broken pickle may raise almost anything
         raise FlexFLError(f"{name} cannot be read as a batch ({error})") from error
     if not isinstance(batch, dict):
         raise FlexFLError(f"{name} must hold a table, got {type(batch).__name__}")
     return {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
+
+
+def _check_program(content: bytes) -> None:
+    """Refuse programs that would take much more memory than they are long."""
+    tuples = calls = 0
+    for step, (code, argument, _) in enumerate(pickletools.genops(content)):
+        tuples += code.name.startswith("TUPLE")
+        calls += code.name in ("REDUCE", "BUILD", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ")
+        if tuples > _MOST_TUPLES:
+            raise pickle.UnpicklingError("it is too deeply nested")
+        if calls > _MOST_CALLS:
+            raise pickle.UnpicklingError("it makes more than an array")
+        if code.name.endswith("PUT") and isinstance(argument, int) and argument > step:
+            # memory is taken for all smaller numbers, too
+            raise pickle.UnpicklingError(f"it remembers something as number {argument} in step {step}")
 
 
 class _Name:

@@ -157,7 +157,7 @@ def check(dataset: Dataset, published: Mapping[str, NDArray[Any]]) -> None:
 def locked(dataset: Dataset) -> Iterator[None]:
     """One process at a time brings a dataset; others wait and then find it.
 
-    Removes what a killed one has left behind.
+    Removes what a killed one has left behind, and puts back what it had moved away.
     """
     base = data_folder()
     try:
@@ -165,6 +165,9 @@ def locked(dataset: Dataset) -> Iterator[None]:
         handle = os.open(base / f".{dataset.name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
+            for old in base.glob(f"{_old(dataset)}*"):
+                if (old / dataset.name).exists() and not (base / dataset.name).exists():
+                    (old / dataset.name).rename(base / dataset.name)
             for left in (*base.glob(f"{_new(dataset)}*"), *base.glob(f"{_old(dataset)}*")):
                 shutil.rmtree(left)
             yield

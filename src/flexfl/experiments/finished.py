@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from flexfl.errors import RunDirectoryError
 from flexfl.experiments.cell import Cell, Outcome
 from flexfl.results import Run
 from flexfl.results.directory import differences
@@ -17,20 +20,14 @@ Execute = Callable[[Sequence[Cell]], list[Outcome]]
 
 def finished(cell: Cell) -> Run | None:
     """The cell's run if it has got as far as asked; of a longer one the part that was asked for."""
-    if not (cell.out / SPEC_FILE).exists() or not (cell.out / METRICS_FILE).exists():
-        return None
-    if differences(cell.out, _as_run(cell)):
-        return None  # the attempt to go on with it will say what differs
-    store = MetricStore(cell.out / METRICS_FILE)
+    asked = cell.spec.train.iterations
     try:
-        rows, evaluated = store.reached()
-    finally:
-        store.close()
-    asked, every = cell.spec.train.iterations, cell.spec.train.evaluate_every
-    if rows < asked or evaluated < asked - asked % every:
+        if not _began(cell) or _differences(cell) or not _reached(cell.out, asked):
+            return None
+        run = Run(cell.out, until=asked)
+        return run if run.summary is not None else None
+    except RunDirectoryError:  # the attempt to go on with it will say what is wrong
         return None
-    run = Run(cell.out, until=asked)
-    return run if run.summary is not None else None
 
 
 def run_rest(cells: Sequence[Cell], execute: Execute) -> list[Outcome]:
@@ -47,10 +44,37 @@ def run_rest(cells: Sequence[Cell], execute: Execute) -> list[Outcome]:
     return [outcomes[cell.name] for cell in cells]
 
 
-def _as_run(cell: Cell) -> dict[str, object]:
-    """The cell's settings as its run has stored them: threads are settled when it starts."""
+def refuse_others(cells: Sequence[Cell]) -> None:
+    """Where all cells are needed, runs of other settings in their place are told before any work starts."""
+    others = {}
+    for cell in cells:
+        with suppress(RunDirectoryError):  # one that cannot be read fails alone
+            if _began(cell) and (differ := _differences(cell)):
+                others[cell.out] = differ
+    if others:
+        first, differ = next(iter(others.items()))
+        lines = "\n".join(f"  {difference}" for difference in differ)
+        more = f"\nand so do {len(others) - 1} more of {len(cells)}" if len(others) > 1 else ""
+        remedy = "ask for the same settings, or choose another --out"
+        raise RunDirectoryError(f"{first} belongs to another spec:\n{lines}{more}\n{remedy}")
+
+
+def _began(cell: Cell) -> bool:
+    return (cell.out / SPEC_FILE).exists() and (cell.out / METRICS_FILE).exists()
+
+
+def _reached(out: Path, iterations: int) -> bool:
+    store = MetricStore(out / METRICS_FILE)
+    try:
+        return store.reached(iterations)
+    finally:
+        store.close()
+
+
+def _differences(cell: Cell) -> list[str]:
+    """Between the cell's settings and those its run has stored: threads are settled when it starts."""
     asked: Spec = cell.spec
     if asked.engine.threads is None:
-        threads = read_spec(cell.out)["engine"].get("threads")
+        threads = read_spec(cell.out).get("engine", {}).get("threads")
         asked = asked.model_copy(update={"engine": asked.engine.model_copy(update={"threads": threads})})
-    return asked.plain()
+    return differences(cell.out, asked.plain())

@@ -118,15 +118,13 @@ def cells_of(
 
 def evidence_of(figure: Figure, setup: Setup, cells: Sequence[Cell]) -> Evidence:
     """A figure's curves from the runs that are finished."""
-    runs = {cell.out: run for cell in cells if (run := finished(cell)) is not None}
-
-    def of(method: Method) -> tuple[Run, ...]:
-        return tuple(run for out, run in runs.items() if out.parent.name == method.key)
-
-    missing = [method.key for method in figure.methods if not of(method)]
-    if missing:
+    runs: dict[str, list[Run]] = {method.key: [] for method in figure.methods}
+    for cell in cells:
+        if (found := runs.get(cell.out.parent.name)) is not None and (run := finished(cell)) is not None:
+            found.append(run)
+    if missing := [key for key, found in runs.items() if not found]:
         rule = "needs at least one finished run of each method"
         remedy = f"none of {', '.join(missing)}; run flexfl paper {figure.key} again"
-        raise InputError([Fault(figure.key, rule, len(runs), remedy)], "the runs")
-    drawn = [Drawn(method.label, of(method)) for method in figure.methods]
+        raise InputError([Fault(figure.key, rule, sum(map(len, runs.values())), remedy)], "the runs")
+    drawn = [Drawn(method.label, tuple(runs[method.key])) for method in figure.methods]
     return Evidence(figure.key, f"{figure.title} ({setup.title})", tuple(drawn), setup.targets)

@@ -51,6 +51,15 @@ class Axis:
             table = {part: table}
         return dict(table)
 
+    def labelled(self) -> list[tuple[str, Any]]:
+        """The values with short names, numbered where these would name the same folder."""
+        shown = [_shown(value, number) for number, value in enumerate(self.values, start=1)]
+        folders = [folder(label) for label in shown]
+        return [
+            (label if folders.count(folder(label)) == 1 else f"{label}-{number}", value)
+            for number, (label, value) in enumerate(zip(shown, self.values, strict=True), start=1)
+        ]
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -67,9 +76,9 @@ class Sweep:
 
         One error lists the faults of every cell, before any work starts.
         """
-        found: dict[str, dict[str, Any]] = dict(self._combinations())
-        cells, faults = [], []
-        for seed, (label, given) in itertools.product(self.seeds, found.items()):
+        found = list(self._combinations())
+        cells, faults = [], _shared_folders([label for label, _ in found])
+        for seed, (label, given) in itertools.product(self.seeds, found):
             seeded = merged(given, {"train": {"seed": seed}})
             try:
                 cells.append(
@@ -90,12 +99,12 @@ class Sweep:
             axis.key if short.count(last) > 1 else last for axis, last in zip(self.axes, short, strict=True)
         ]
         for variant, change in self.variants.items():
-            for values in itertools.product(*(enumerate(axis.values) for axis in self.axes)):
+            for values in itertools.product(*(axis.labelled() for axis in self.axes)):
                 given = merged(self.base, change)
                 told = [variant] if variant else []
-                for name, axis, (number, value) in zip(names, self.axes, values, strict=True):
+                for name, axis, (label, value) in zip(names, self.axes, values, strict=True):
                     given = merged(given, axis.change(value))
-                    told.append(f"{name}={_shown(value, number)}")
+                    told.append(f"{name}={label}")
                 yield ", ".join(told) or self.name, given
 
 
@@ -122,26 +131,53 @@ def load_sweep(path: Path) -> Sweep:
         for key in ("set", "grid")
         if not isinstance(given.get(key, {}), Mapping)
     ]
+    faults += [
+        Fault(
+            f"set.{key}", "must be a section with settings", value, "for example set.train.iterations = 500"
+        )
+        for key, value in _table(given.get("set")).items()
+        if not isinstance(value, Mapping)
+    ]
     if faults:
         raise InputError(faults, str(path))
     base = given.get("base")
     if base is not None and not isinstance(base, str):
         faults.append(Fault("base", "must be the name of a spec", base, "for example fashion"))
-    seeds = _seeds(given.get("seeds", [1]), faults)
+    seeds = _seeds(given["seeds"], faults) if "seeds" in given else None
     axes = tuple(_axes(given.get("grid", {}), (), faults))
     variants = _variants(given.get("variant", []), faults)
+    changes = {"set": given.get("set", {})} | {f"variant {name}": change for name, change in variants.items()}
+    faults += [
+        Fault(f"{where}.train.seed", "is given by seeds", change["train"]["seed"], "write seeds = [1, 2]")
+        for where, change in changes.items()
+        if "seed" in change.get("train", {})
+    ]
+    faults += [
+        Fault("grid.train.seed", "is given by seeds", axis.values, f"write seeds = {axis.values}")
+        for axis in axes
+        if axis.path == ("train", "seed")
+    ]
     if faults:
         raise InputError(faults, str(path))
     start = {} if base is None else load_given(base, beside=path.parent)
+    if seeds is None:
+        seeds = (_table(start.get("train")).get("seed", 1),)
     return Sweep(merged(start, given.get("set", {})), path.stem, seeds, axes, variants)
+
+
+def _table(given: Any) -> Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else {}
 
 
 def _seeds(given: Any, faults: list[Fault]) -> tuple[int, ...]:
     try:
-        return seeds_of(given, "seeds")
+        seeds = seeds_of(given, "seeds")
     except InputError as error:
         faults += error.faults
         return ()
+    if not seeds:
+        faults.append(Fault("seeds", "must be at least one", given, 'for example "1-5"'))
+    return seeds
 
 
 def _axes(table: Mapping[str, Any], path: tuple[str, ...], faults: list[Fault]) -> Iterator[Axis]:
@@ -192,5 +228,15 @@ def _shown(value: Any, number: int) -> str:
     if isinstance(value, Mapping) and "kind" in value:
         return "-".join(str(part) for part in value.values() if not isinstance(part, list | Mapping))
     if isinstance(value, list | Mapping):
-        return f"#{number + 1}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return f"#{number}"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _shared_folders(labels: list[str]) -> list[Fault]:
+    """Two cells must not write into one folder."""
+    first: dict[str, str] = {}
+    return [
+        Fault("the sweep", f"names the folder of {found} twice", label, "name a variant or value otherwise")
+        for label in labels
+        if (found := first.setdefault(folder(label), label)) is not label
+    ]

@@ -135,7 +135,8 @@ class RunDirectory:
             self.store.close()
             raise RunDirectoryError(
                 f"train.iterations must be at least the {found[0]} that {self.path} has done, "
-                f"got {iterations}; ask for more, or choose another --out"
+                f"got {iterations}; ask for more, or for a number at which it was evaluated, "
+                "or choose another --out"
             )
 
     def _check_identity(self, identity: Mapping[str, str], *, fresh: bool) -> None:
@@ -205,5 +206,8 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _write_text(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     partial.replace(path)

@@ -69,7 +69,10 @@ class Run:
             seconds = self.evaluations["seconds"]
             return summarise(self, seconds=float(seconds[-1])) if reached and len(seconds) else None
         path = self.directory / SUMMARY_FILE
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        except (OSError, ValueError) as error:
+            raise RunDirectoryError(f"{path} cannot be read ({error}); --resume writes it anew") from error
 
     def _is_cut(self, spec: Mapping[str, Any]) -> bool:
         return self._until is not None and spec["train"]["iterations"] > self._until

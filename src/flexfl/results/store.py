@@ -130,11 +130,11 @@ class MetricStore:
         row = self._db.execute("SELECT * FROM checkpoints ORDER BY iteration DESC").fetchone()
         return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
 
-    def reached(self) -> tuple[int, int]:
-        """How many iterations are recorded, and which was evaluated last (−1 for none)."""
+    def reached(self, iterations: int) -> bool:
+        """Whether so many iterations are recorded, and the model was evaluated after them."""
         rows = self._db.execute("SELECT COUNT(*) FROM iterations").fetchone()[0]
-        last = self._db.execute("SELECT MAX(iteration) FROM evaluations").fetchone()[0]
-        return int(rows), -1 if last is None else int(last)
+        at = "SELECT COUNT(*) FROM evaluations WHERE iteration = ?"
+        return int(rows) >= iterations and bool(self._db.execute(at, (iterations,)).fetchone()[0])
 
     def iterations(self) -> dict[str, FloatArray]:
         """One row for each iteration, as columns; NaN where there is nothing to tell."""

@@ -174,6 +174,19 @@ def test_tuples_within_tuples_do_not_overrun_the_stack() -> None:
     assert "too deeply nested" in refused(b"\x80\x02}N" + b"\x85" * 1_000_000 + b"Ns.")
 
 
+@pytest.mark.parametrize("number", [2**25, 2**32 - 1])
+def test_a_memory_that_is_asked_for_by_a_number(number: int) -> None:
+    told = refused(b"\x80\x02}r" + struct.pack("<I", number) + b".")
+    assert f"remembers something as number {number}" in told
+    assert "remembers something" in refused(b"}p33554432\n.")
+
+
+def test_an_array_is_not_made_over_and_over() -> None:
+    """Each BUILD of a remembered state would copy all its bytes."""
+    array = python_2_array(ROWS)
+    assert "more than an array" in refused(b"\x80\x02(" + array * 10 + b"l.")
+
+
 WHOLE_BATCH = python_2_batch(CIFAR["test_x"][:1], CIFAR["test_y"][:1])
 HEAD, TAIL = WHOLE_BATCH[:200], WHOLE_BATCH[200:]
 

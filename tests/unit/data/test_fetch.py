@@ -129,6 +129,21 @@ def test_again(web: Loopback, folder: Path) -> None:
     assert names(folder) == DONE
 
 
+def test_a_kill_between_the_old_and_the_new_loses_nothing(web: Loopback, folder: Path) -> None:
+    entry = fashion(good(web))
+    stored = fetch(entry)
+    old = folder / ".fashion-mnist-old-abc"
+    old.mkdir()
+    stored.folder.rename(old / "fashion-mnist")
+    (folder / ".fashion-mnist-new-abc").mkdir()
+    assert store.find(entry) is None
+    asked = len(web.requests)
+    assert fetch(entry) == stored
+    assert len(web.requests) == asked
+    assert stored.faults() == []
+    assert names(folder) == DONE
+
+
 def test_again_without_a_source_leaves_what_is_there(web: Loopback, folder: Path) -> None:
     entry = fashion(good(web))
     stored = fetch(entry)

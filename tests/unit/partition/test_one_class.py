@@ -31,9 +31,14 @@ def test_a_class_is_spread_evenly_over_its_clients(drawn: tuple[np.ndarray, int]
         with pytest.raises(InputError, match="at least the number of classes"):
             one_class(labels, clients, generator(seed))
         return
+    shares = np.bincount(np.arange(clients) * len(known) // clients)
+    if (np.unique(labels, return_counts=True)[1] < shares).any():
+        with pytest.raises(InputError, match="must leave every client a sample"):
+            one_class(labels, clients, generator(seed))
+        return
     parts = one_class(labels, clients, generator(seed))
-    # A class with fewer samples than clients leaves some empty; `Federated` names them.
     assert len(parts) == clients
+    assert all(len(part) for part in parts)
     assert_array_equal(np.sort(np.concatenate(parts)), np.arange(len(labels)))
     for index, label in enumerate(known):
         # Client n of N has class ⌊n·C/N⌋; those that do, have equally many, within one.
@@ -41,6 +46,16 @@ def test_a_class_is_spread_evenly_over_its_clients(drawn: tuple[np.ndarray, int]
         assert all(set(labels[part]) <= {label} for part in holders)
         assert sum(map(len, holders)) == np.count_nonzero(labels == label)
         assert max(map(len, holders)) - min(map(len, holders)) <= 1
+
+
+def test_a_class_that_is_too_small_is_named_once() -> None:
+    labels = np.repeat([4, 7], [50, 3])
+    with pytest.raises(InputError) as caught:
+        one_class(labels, 10, generator())
+    assert [str(fault) for fault in caught.value.faults] == [
+        "data.clients must leave every client a sample, with one-class (class 7 has 3 for 5 clients), "
+        "got 10; use fewer clients or another partition"
+    ]
 
 
 def test_nothing_is_drawn() -> None:

@@ -16,7 +16,11 @@ def one_class(labels: Labels, clients: int, generator: np.random.Generator) -> l
         rule = f"must be at least the number of classes, {len(samples)}, for partition one-class"
         raise InputError([Fault("data.clients", rule, clients, "use more clients or another partition")])
     holds = np.arange(clients) * len(samples) // clients
-    parts: list[IntArray] = []
-    for index, of_class in enumerate(samples):
-        parts += np.array_split(of_class, np.count_nonzero(holds == index))
-    return parts
+    shares = np.bincount(holds)
+    for of_class, share in zip(samples, shares, strict=True):
+        if len(of_class) < share:
+            told = f"class {labels[of_class[0]]} has {len(of_class)} for {share} clients"
+            rule = f"must leave every client a sample, with one-class ({told})"
+            raise InputError([Fault("data.clients", rule, clients, "use fewer clients or another partition")])
+    split = (np.array_split(of_class, share) for of_class, share in zip(samples, shares, strict=True))
+    return [part for parts in split for part in parts]
