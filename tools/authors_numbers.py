@@ -1,4 +1,4 @@
-"""The reference points of FACTS.md over many seeds, with the random numbers of the authors' code.
+"""The reference points of docs/evidence.md over many seeds, with the random numbers of the authors' code.
 
     python tools/authors_numbers.py results/fashion/authors-numbers.csv 20
 
@@ -163,16 +163,16 @@ def points(costs_known: dict[str, FloatArray], method: str, seed: int) -> list[f
 def main(path: Path, seeds: int) -> None:
     cells = [(method, seed) for method in METHODS for seed in range(1, seeds + 1)]
     pieces = [range(t, min(t + 250, ITERATIONS)) for t in range(0, ITERATIONS, 250)]
-    with ProcessPoolExecutor(JOBS, mp_context=get_context("spawn")) as pool, path.open("w") as file:
+    with ProcessPoolExecutor(JOBS, mp_context=get_context("spawn")) as pool:
         drawn = list(pool.map(costs_of, pieces))
         known = {purpose: np.concatenate([piece[purpose] for piece in drawn]) for purpose in drawn[0]}
+        rows = []
         found = pool.map(partial(points, known), *zip(*cells, strict=True))
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["method", "seed", *AROUND])
         for cell, values in zip(cells, found, strict=True):
-            row = [*cell, *(f"{value:.4f}" for value in values)]
-            print(*row, flush=True)
-            rows.writerow(row)
+            rows.append([*cell, *(f"{value:.4f}" for value in values)])
+            print(*rows[-1], flush=True)
+    with path.open("w", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([["method", "seed", *AROUND], *rows])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""What docs/evidence.md says and no table of results holds: python tools/evidence.py runs/paper/fashion
+"""What docs/evidence.md says and no table of results holds.
 
-Prints the reference points, seed by seed; how far the proposed method lies above the best baseline; and
-how much the baseline with the smallest k_r delivers and broadcasts.
+    python tools/evidence.py runs/paper/fashion   # the runs of the figures
+    python tools/evidence.py runs/half            # one method: a folder with seed-1, seed-2, …
+
+Of the first it tells the reference points, how far the proposed method lies above the best baseline, and
+how much the baseline with the smallest k_r delivers and broadcasts; of the second the accuracy there.
 """
 
 from __future__ import annotations
@@ -18,18 +21,11 @@ REFERENCE = {"online": (0.78, 0.82, 0.84, 0.85), "kr-0.01": (0.60, 0.73, 0.77, 0
 
 
 def main(folder: Path) -> None:
+    if own := runs(folder):
+        tell(own, {})
+        return
     for method, reference in REFERENCE.items():
-        print(f"{method}: test accuracy around iterations {AROUND}, ± {WITHIN}")
-        found = np.array([near(run) for run in runs(folder / method)])
-        rows = {
-            "reference": np.array(reference),
-            f"mean of {len(found)} seeds": found.mean(axis=0),
-            "deviation": found.std(axis=0, ddof=1),
-            "smallest": found.min(axis=0),
-            "largest": found.max(axis=0),
-        }
-        for name, row in rows.items():
-            print(f"  {name:16s}", *(f"{value:.3f}" for value in row))
+        tell(runs(folder / method), {"reference": np.array(reference)})
     print("mean test accuracy above the best baseline")
     accuracy = {path.name: accuracies(path) for path in sorted(folder.glob("kr-*"))}
     best = np.max(list(accuracy.values()), axis=0)
@@ -41,6 +37,20 @@ def main(folder: Path) -> None:
     broadcast = np.mean([run.iterations["downlink_components"].mean() for run in least])
     print("kr-0.001: components in an iteration")
     print(f"  {delivered:.0f} from all clients together, {broadcast:.0f} broadcast")
+
+
+def tell(of: list[Run], rows: dict[str, np.ndarray]) -> None:
+    """Test accuracy around the points, as far as the runs go, and over the last ten evaluations."""
+    print(f"{of[0].directory.parent.name}: test accuracy around iterations {AROUND}, ± {WITHIN}; at the end")
+    found = np.array([[*near(run), run.evaluations["test_accuracy"][-10:].mean()] for run in of])
+    rows |= {
+        f"mean of {len(found)} seeds": found.mean(axis=0),
+        "deviation": found.std(axis=0, ddof=1),
+        "smallest": found.min(axis=0),
+        "largest": found.max(axis=0),
+    }
+    for name, row in rows.items():
+        print(f"  {name:16s}", *(f"{value:.3f}" for value in row))
 
 
 def runs(folder: Path) -> list[Run]:
