@@ -43,7 +43,7 @@ class Evaluator:
         classes, layout, chunk = self.data.classes, self._layout(x), self._samples_at_once(x)
         # Elsewhere a pool's output, with channels last, may not be what comes next can take.
         steps = steps_of(self.model.module) if layout is torch.channels_last else [self.model.module]
-        total, correct = 0.0, 0
+        total, correct, judged = 0.0, 0, classes is not None
         for begin in range(0, len(x), chunk):
             inputs = self._given(x[begin : begin + chunk]).contiguous(memory_format=layout)
             labels = self._given(y[begin : begin + chunk])
@@ -57,8 +57,10 @@ class Evaluator:
                 correct += int((log_probs.max(dim=0).indices == labels).sum())
             else:
                 total += float(self.loss(outputs, labels)) * len(inputs)
-                correct += int((outputs.argmax(dim=1) == labels).sum())
-        return total / len(x), correct / len(x) if classes is not None else None
+                # One logit for two classes, say: only the loss knows what it means.
+                judged = outputs.ndim == 2 and outputs.shape[1] >= classes
+                correct += int((outputs.argmax(dim=1) == labels).sum()) if judged else 0
+        return total / len(x), correct / len(x) if judged else None
 
     def _given(self, values: Tensor) -> Tensor:
         params = self.model.params

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 import flexfl
-from flexfl.control import FixedCompute, Policy, SendAll
+from flexfl.control import FixedCompute, Policy, SendAll, VirtualQueue, online
 from flexfl.control.policy import Unqueued
 from flexfl.costs import Affine, Linear
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel
+from flexfl.report.groups import group_runs
 from flexfl.results.store import MetricStore
 from flexfl.spec import load_spec
 
@@ -33,6 +34,12 @@ DATA = flexfl.Federated.of_clients(pairs([20, 20, 20]), test=pairs([10])[0])
 
 def network(*layers):
     return nn.Sequential(*(layers or (nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))))
+
+
+def with_nothing():
+    module = network()
+    module.register_parameter("nothing", nn.Parameter(torch.empty(0)))
+    return module
 
 
 def dropping(share):
@@ -121,6 +128,25 @@ def test_a_buffer_that_changes_in_training_is_refused():
         simulate(Counting())
 
 
+class Following(nn.Module):
+    """Follows the mean of what goes in; the buffer is replaced, not written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return self.layer(x - self.mean)
+
+
+def test_a_buffer_that_is_replaced_in_training_is_refused():
+    with pytest.raises(flexfl.InputError, match=r"model\.mean may not change"):
+        simulate(Following())
+
+
 class Broken:
     """A cost that is unsound in one iteration."""
 
@@ -148,6 +174,37 @@ def test_a_cost_model_of_the_wrong_shape_is_refused_before_any_work(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+class Priced:
+    """A cost model of one function."""
+
+    def __init__(self, cost):
+        self.cost = cost
+
+    def at(self, moment):
+        return self.cost
+
+
+def by_place(k):
+    out = np.zeros(3)
+    out[np.asarray(k) > 0] = 0.1
+    return out
+
+
+@pytest.mark.parametrize(
+    ("knob", "cost"),
+    [
+        ("downlink", lambda k: 0.0 if k == 0 else 0.1),  # fails for several candidates
+        ("uplink", by_place),
+        ("uplink", lambda k: None),
+        ("compute", lambda q: "dear"),
+    ],
+)
+def test_a_cost_that_the_search_cannot_use_is_refused_before_any_work(knob, cost, tmp_path):
+    with pytest.raises(flexfl.InputError, match=rf"costs\.{knob} must give"):
+        simulate(costs={knob: Priced(cost)}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 NUMBERS = flexfl.Federated.of_clients([(RNG.normal(size=(9, 6)), RNG.normal(size=9)) for _ in range(3)])
 
 
@@ -167,6 +224,9 @@ COLUMN = flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))])
         ),
         (network(), DATA, lambda out, y: out.sum(dim=1), "loss must give the mean loss of a minibatch"),
         (network(nn.Linear(6, 1)), DATA, lambda out, y: out[y].mean() / 0 + out.nope, "loss must accept"),
+        (network(), DATA, lambda out, y: (out.argmax(1) != y).double().mean(), "loss must depend on"),
+        (network(nn.LazyLinear(3)), DATA, None, r"model\.0\.weight must have a shape"),
+        (with_nothing(), DATA, None, r"model\.nothing must hold at least one number"),
     ],
 )
 def test_outputs_labels_and_loss_must_fit(model, data, loss, told):
@@ -177,7 +237,11 @@ def test_outputs_labels_and_loss_must_fit(model, data, loss, told):
 def test_a_loss_of_ones_own_frees_the_outputs():
     binary = flexfl.Federated.of_clients(pairs([20, 20], classes=2))
     loss = lambda out, y: nn.functional.binary_cross_entropy_with_logits(out[:, 0], y.to(out.dtype))  # noqa: E731
-    assert simulate(network(nn.Linear(6, 1)), binary, loss=loss).summary["train_loss"] > 0
+    summary = simulate(network(nn.Linear(6, 1)), binary, loss=loss).summary
+    assert summary["train_loss"] > 0
+    assert summary["train_accuracy"] is None  # one logit: its largest is always the first
+    flat = lambda out, y: nn.functional.binary_cross_entropy_with_logits(out, y.to(out.dtype))  # noqa: E731
+    assert simulate(network(nn.Linear(6, 1), nn.Flatten(0)), binary, loss=flat).summary["train_loss"] > 0
 
 
 def test_rules_of_ones_own():
@@ -194,6 +258,51 @@ def test_rules_of_ones_own():
     assert run.spec["control"]["policy"] == "given:FixedCompute, Thrifty, SendAll"
     with pytest.raises(flexfl.InputError, match="was a Python object"):
         simulate(control=run.spec["control"])
+
+
+def test_a_policy_that_is_used_again_starts_anew():
+    policy = online(uplink=VirtualQueue(np.full(3, 0.01), initial=1.0))
+    spent = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        spent.append(simulate(control={"policy": policy}).summary["average_cost"]["uplink"]["spent"])
+    assert spent[0] == spent[1]
+    with pytest.raises(flexfl.InputError, match=r"a queue of shape \(3,\) for uplink.*got \(4,\)"):
+        simulate(control={"policy": online(uplink=VirtualQueue(np.full(4, 0.01)))})
+
+
+def test_sections_for_data_and_model():
+    short = {"iterations": 2, "evaluate_every": 1}
+    found = flexfl.simulate("quickstart", data={"clients": 10}, model={"options": {"hidden": 4}}, train=short)
+    assert found.run.spec["data"]["clients"] == 10
+    assert found.run.spec["data"]["name"] == "fashion-mini"
+    assert found.params.shape == (784 * 4 + 4 + 4 * 10 + 10,)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"model": "cnn"}, "model"),
+        ({"model": nn.Linear}, "model"),
+        ({"data": pairs([5, 5])}, "data"),
+        ({"spec": {"train": {}}}, "spec"),
+        ({"costs": None}, "costs"),
+        ({"control": "online"}, "control"),
+    ],
+)
+def test_things_of_another_kind_are_refused(given, field):
+    with pytest.raises(flexfl.InputError) as caught:
+        flexfl.simulate(**given)
+    assert [fault.field for fault in caught.value.faults] == [field]
+
+
+def test_networks_of_one_name_are_told_apart_in_a_report(tmp_path):
+    for hidden in (4, 9):
+        module = network(nn.Linear(6, hidden), nn.Linear(hidden, 3))
+        simulate(module, out=tmp_path / str(hidden))
+    groups = group_runs([flexfl.Run(tmp_path / name) for name in ("4", "9")])
+    assert len({group.label for group in groups}) == 2
+    assert all(group.label.startswith("model.fingerprint=") for group in groups)
 
 
 def test_the_number_of_threads_is_part_of_a_run(tmp_path):

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import math
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from flexfl.control.policy import KNOBS
-from flexfl.errors import RunDirectoryError
+from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.results import Run
 from flexfl.results.checkpoint import read_checkpoint, write_checkpoint
 from flexfl.results.columns import (
@@ -783,3 +784,22 @@ def test_counts_read_as_whole_numbers(tmp_path: Path) -> None:
     schema = pyarrow.parquet.read_schema(tmp_path / "iterations.parquet")
     assert str(schema.field("computed").type) == "int64"
     assert str(schema.field("batch_loss").type) == "double"
+
+
+def test_a_run_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_run(tmp_path / "run") as directory:
+        directory.store.add_iteration(record(0))
+        directory.store.commit()
+    before = {path.name for path in (tmp_path / "run").iterdir()}
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert len(Run(tmp_path / "run").iterations["iteration"]) == 1
+    assert {path.name for path in (tmp_path / "run").iterdir()} == before
+    with pytest.raises(FlexFLError, match=r"--out must be a folder to write into, got .*Permission denied"):
+        export_run(tmp_path / "run", tmp_path / "tables", "csv")
+
+
+def test_a_folder_that_cannot_be_locked(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").mkdir()
+    with pytest.raises(RunDirectoryError, match="choose another --out"):
+        open_run(tmp_path / "run")

@@ -29,7 +29,7 @@ from flexfl.costs import (
 )
 from flexfl.errors import InputError
 from flexfl.spec import Spec, load_spec, parse, shipped, to_toml
-from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.build import build_costs, build_policy, check_costs
 from flexfl.streams import Moment, Streams
 
 ALL = {"compute": 0.25, "uplink": 0.01, "downlink": 0.02}
@@ -475,3 +475,32 @@ def test_parse_is_the_same_for_a_spec_and_its_plain_form() -> None:
     )
     assert isinstance(spec, Spec)
     assert parse(spec.plain()) == spec
+
+
+OWN_COSTS = """
+import numpy as np
+
+class Hourly:
+    def __init__(self, prices, names=()):
+        if len(prices) > 3:
+            raise ValueError("three prices at most")
+        self.prices, self.names = prices, names
+
+    def at(self, moment):
+        price = self.prices[moment.iteration % len(self.prices)]
+        return lambda amount: price * np.asarray(amount)
+"""
+
+
+def test_costs_of_ones_own_take_lists_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hourly_costs.py").write_text(OWN_COSTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    table = {"kind": "hourly_costs:Hourly", "prices": [0.1, 0.2, 0.3], "names": ["night", "day"]}
+    spec = parse({"data": {"clients": 10}, "costs": {"compute": table}})
+    model = build_costs(spec)["compute"]
+    np.testing.assert_array_equal(model.prices, table["prices"])
+    assert model.names == table["names"]
+    check_costs({"compute": model}, clients=10, dim=5)
+    longer = parse({"costs": {"compute": {**table, "prices": [1.0] * 4}}})
+    with pytest.raises(InputError, match=r"must have parameters that fit .*three prices at most"):
+        build_costs(longer)

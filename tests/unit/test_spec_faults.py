@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,12 @@ def test_a_budget_is_above_zero(knob: str, value: Any, named: Any) -> None:
     assert fault.field == f"budget.{knob}"
     assert "must be > 0" in fault.rule
     assert repr(fault.value) == repr(named)
+
+
+@pytest.mark.parametrize("value", [10**400, [10**400, 0.1]])
+def test_a_budget_that_no_float_can_hold_is_no_limit(value: Any) -> None:
+    found = parse({"data": {"clients": 2}, "budget": {"compute": value}}).budget.compute
+    assert np.atleast_1d(found)[0] == INF
 
 
 def test_a_budget_of_zero_reads_as_promised() -> None:

@@ -34,6 +34,7 @@ def bench(
     """Measure the engine against the limit (plain torch) and the oracle, in one process."""
     from rich.console import Console
 
+    from flexfl.results.folder import make_folder
     from flexfl.sim import bench as measured
 
     console = Console(highlight=False)
@@ -41,6 +42,8 @@ def bench(
     if wrong := [size for size in sizes if not size.isdigit() or int(size) < 10]:
         rule = "must list whole numbers ≥ 10"
         raise InputError([Fault("--scale", rule, wrong, "for example 100,1000")], "the command")
+    if file is not None:
+        make_folder(file.absolute().parent, "the folder of --json")
     results: dict[str, Any] = {}
     for name in measured.SHAPES if shape is ShapeName.all else [shape.value]:
         with console.status(f"measuring {name}"):

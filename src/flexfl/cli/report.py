@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from flexfl.errors import Fault, InputError
-
 
 def report(
     directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories to draw.")],
@@ -23,8 +21,5 @@ def report(
     from flexfl.report import write_report
 
     folder = out or directories[0] / "report"
-    if folder.exists() and not folder.is_dir():
-        fault = Fault("--out", "must be a folder", str(folder), "choose another")
-        raise InputError([fault], "the command")
     page = write_report(directories, folder)
     typer.echo(f"report: {page}")

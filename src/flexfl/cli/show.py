@@ -124,7 +124,8 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
         share = "no limit" if budget is None else f"{cost['spent'] / budget:.0%}"
         table.add_row(knob, _against_budget(cost["spent"], None), _number(budget), share)
     if summary["test_accuracy"] is not None:
-        recent = f"{summary['recent_test_accuracy']:.4f} over the last ten evaluations"
+        evaluations = f"the last {summary['recent_evaluations']} evaluations"
+        recent = f"{summary['recent_test_accuracy']:.4f} over {evaluations}"
         console.print(f"test accuracy  {summary['test_accuracy']:.4f} ({recent})")
     if summary["train_loss"] is not None:
         console.print(f"training loss  {summary['train_loss']:.4f}")
@@ -214,7 +215,7 @@ class CellLines:
 
 def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
     """The closing table of several runs, with the mean over the seeds of each spec."""
-    title = "test accuracy over the last ten evaluations; average cost / budget"
+    title = "test accuracy over the last evaluations, up to ten; average cost / budget"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("run")
     for heading in ("accuracy", *KNOBS):

@@ -52,6 +52,13 @@ def check_model(
     faults = []
     if not any(p.requires_grad for p in module.parameters()):
         faults.append(Fault("model", "must have trainable parameters", 0, "set requires_grad"))
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            remedy = "pass one sample through the model before, or give the shapes"
+            faults.append(Fault(f"model.{name}", "must have a shape", type(parameter).__name__, remedy))
+        elif not parameter.numel():
+            rule, remedy = "must hold at least one number", "make the layer larger, or leave it out"
+            faults.append(Fault(f"model.{name}", rule, tuple(parameter.shape), remedy))
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
             rule = "may not hold BatchNorm in training mode: its statistics mix clients"
@@ -59,7 +66,7 @@ def check_model(
             faults.append(Fault(f"model.{name}", rule, type(part).__name__, remedy))
     if faults:
         return faults
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         # On a copy: a forward pass may change buffers.
         output = _attempt(lambda: copy.deepcopy(module)(sample))
         if isinstance(output, str):
@@ -82,6 +89,9 @@ def check_model(
     if not isinstance(value, Tensor) or value.ndim != 0:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         return [Fault("loss", "must give the mean loss of a minibatch, one number", shape, "take the mean")]
+    if not value.requires_grad:
+        rule = "must depend on the model's parameters in a way that can be derived"
+        return [Fault("loss", rule, "a loss without gradient", "use one like cross-entropy, not an accuracy")]
     return []
 
 

@@ -13,6 +13,7 @@ from flexfl.report.page import write_page
 from flexfl.report.partition_figure import write_partitions
 from flexfl.report.partitions import maps_of
 from flexfl.results import Run
+from flexfl.results.folder import make_folder
 
 __all__ = ["write_report"]
 
@@ -27,7 +28,7 @@ def write_report(directories: Sequence[Path], out: Path) -> Path:
     runs = [Run(directory) for directory in _distinct(directories)]
     groups = group_runs(runs)
     sections = sections_of(groups)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     maps = maps_of(groups)
     figures = write_figures(sections, out) + write_partitions(maps, out)
     return write_page(groups, sections, figures, out / "report.html", maps)

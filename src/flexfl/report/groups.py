@@ -53,14 +53,18 @@ class Group:
 
 def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
     """Groups in the order of their first run, their runs in the order of seeds."""
-    members: dict[str, list[Run]] = {}
-    settings: dict[str, Settings] = {}
+    members: dict[tuple[str, str | None], list[Run]] = {}
+    settings: dict[tuple[str, str | None], Settings] = {}
     for run in runs:
         setting = flatten(run.spec)
         del setting[SEED]
-        identity = repr(sorted(setting.items()))
+        identity = repr(sorted(setting.items())), run.model
         members.setdefault(identity, []).append(run)
         settings[identity] = setting
+    alike = Counter(spec for spec, _ in members)
+    for spec, model in members:
+        if alike[spec] > 1:  # networks handed over in Python: one name, other shapes
+            settings[spec, model] = {**settings[spec, model], "model.fingerprint": str(model)[:8]}
     told = _named_alike(list(settings.values()))
     return tuple(
         Group(label, tuple(sorted(members[identity], key=lambda run: run.seed)), each)

@@ -170,7 +170,11 @@ def _is_cut_short(entries: list[Path]) -> bool:
 
 
 def _lock(path: Path) -> int:
-    handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        reason = f"{path} cannot be written ({error.strerror}); choose another --out"
+        raise RunDirectoryError(reason) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flexfl.arrays import FloatArray
 from flexfl.errors import FlexFLError
 from flexfl.results.columns import CLIENT_COLUMNS
+from flexfl.results.folder import make_folder
 from flexfl.results.run import Run
 
 Table = Mapping[str, NDArray[Any]]
@@ -25,10 +26,7 @@ def export_run(directory: Path, out: Path, kind: str) -> list[Path]:
     if len(run.clients["iteration"]):
         tables["clients"] = _long(run.clients)
     write = _WRITERS[kind]
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FlexFLError(f"--out must be a folder, got {out} ({error.strerror}); choose another") from error
+    make_folder(out)
     paths = [out / f"{name}.{kind}" for name in tables]
     for path, table in zip(paths, tables.values(), strict=True):
         write(path, {name: _whole(column) for name, column in table.items()})

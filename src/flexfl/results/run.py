@@ -28,6 +28,7 @@ class Run:
 
     iterations   one row for each iteration, as columns (`results.columns`)
     evaluations  one row for each evaluation
+    model        a fingerprint of the network: its names and shapes
     clients      by client, (T, N); empty unless `record.clients` was set
     until        only the first so many iterations, as if the run had been asked for no more: what
                  an iteration does never depends on how many follow
@@ -40,6 +41,7 @@ class Run:
             raise RunDirectoryError(f"{self.directory} holds no run ({SPEC_FILE} is missing)")
         store = MetricStore(self.directory / METRICS_FILE)
         try:
+            self.model = store.meta("model")
             self.iterations = _cut(store.iterations(), until)
             self.evaluations = _cut(store.evaluations(), None if until is None else until + 1)
         finally:
@@ -142,6 +144,7 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         "test_accuracy": last.get("test_accuracy"),
         # A single evaluation jumps by some percent when clients have one class each.
         "recent_test_accuracy": _mean(run.evaluations["test_accuracy"][-_RECENT:]),
+        "recent_evaluations": len(run.evaluations["test_accuracy"][-_RECENT:]),
         "average_cost": {
             knob: {
                 "spent": _mean(per_iteration[SPENT_COLUMN[knob]]),

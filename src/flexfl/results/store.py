@@ -8,6 +8,7 @@ recorded past it, so there is never a gap and never a double row.
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,10 +54,13 @@ class MetricStore:
         self.path = path
         self._buffer: list[Mapping[str, Any]] = []
         self._evaluations: list[tuple[float | None, ...]] = []
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        writable = os.access(path.parent, os.W_OK) and (create or os.access(path, os.W_OK))
+        where = str(path) if writable else f"{path.absolute().as_uri()}?immutable=1"
+        self._db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, uri=not writable)
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=FULL")
+            if writable:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")
             if create:
                 for statement in _SCHEMA:
                     self._db.execute(statement)

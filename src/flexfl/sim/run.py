@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import tempfile
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.gradients import Loss
 from flexfl.sim.process import stop_signals, threads, usable_threads
-from flexfl.spec.build import build_costs, build_policy, check_costs
+from flexfl.spec.build import build_costs, build_policy, check_costs, check_queues
 from flexfl.spec.load import load_spec, to_toml
 from flexfl.spec.names import GIVEN, must_be_given_again
 from flexfl.spec.own import for_simulation
@@ -57,8 +58,8 @@ class Result:
 def simulate(
     spec: Spec | str | Path | None = None,
     *,
-    model: nn.Module | None = None,
-    data: Federated | None = None,
+    model: nn.Module | Mapping[str, Any] | None = None,
+    data: Federated | Mapping[str, Any] | None = None,
     loss: Loss | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -69,8 +70,8 @@ def simulate(
 
     spec      the name of a shipped spec, a TOML file or a `Spec`; by default the paper's settings
     sections  as keywords, over what the spec says: budget={"uplink": 0.01}, train={"iterations": 500}, …
-    model     any nn.Module; the spec's network if left out
-    data      a `Federated`; the spec's dataset if left out
+    model     any nn.Module, which is trained itself; or the section of a spec; the spec's network if left out
+    data      a `Federated`, or the section of a spec; the spec's dataset if left out
     loss      outputs and labels of a minibatch → mean loss; by default cross-entropy for class
               labels and mean squared error for numbers
     costs=…   may hold objects that follow `costs.CostModel`; control={"policy": …} a `control.Policy`
@@ -79,6 +80,11 @@ def simulate(
     """
     if resume and out is None:
         raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
+    if isinstance(model, Mapping):
+        sections, model = sections | {"model": model}, None
+    if isinstance(data, Mapping):
+        sections, data = sections | {"data": data}, None
+    _refuse_other_kinds(spec, model, data, sections)
     resolved, objects = _resolve(spec, sections, model, data)
     # Stored with the run: another number of threads would round sums in another order.
     count = usable_threads(resolved.engine.threads)
@@ -94,6 +100,27 @@ def simulate(
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
+
+
+def _refuse_other_kinds(spec: object, model: object, data: object, sections: Mapping[str, object]) -> None:
+    wanted: list[tuple[str, object, Any, str]] = [
+        ("spec", spec, Spec | str | Path | None, "must be a name, a path or a Spec"),
+        ("model", model, nn.Module | None, "must be an nn.Module, or a table of settings"),
+        ("data", data, Federated | None, "must be a Federated, or a table of settings"),
+        *((name, table, Mapping, "must be a table of settings") for name, table in sections.items()),
+    ]
+    remedies = {
+        "spec": 'give sections as keywords: train={"iterations": 500}',
+        "model": 'give the module itself, or {"name": "cnn"}',
+        "data": "make one with Federated.split or Federated.of_clients",
+    }
+    faults = [
+        Fault(name, rule, value, remedies.get(name, f'for example {name}={{"setting": 1}}'))
+        for name, value, kind, rule in wanted
+        if not isinstance(value, kind)
+    ]
+    if faults:
+        raise InputError(faults, "the call")
 
 
 @dataclass(frozen=True)
@@ -133,7 +160,8 @@ def _resolve(
     if data is not None:
         own = {"name": f"{GIVEN}Federated", "clients": data.clients, "partition": f"{GIVEN}parts"}
         given["data"] = {**given.get("data", {}), **own}
-    objects = _Objects(costs, policy if isinstance(policy, Policy) else None)
+    # A copy: queues change while it decides, and the next run starts with them as they were given.
+    objects = _Objects(costs, copy.deepcopy(policy) if isinstance(policy, Policy) else None)
     return parse(given, where="the settings"), objects
 
 
@@ -166,6 +194,8 @@ def _prepare(
     flat, chosen = prepare(spec, data, model=model, loss=loss)
     costs = build_costs(spec, objects.costs)
     check_costs(costs, clients=data.clients, dim=flat.dim)
+    if objects.policy is not None:
+        check_queues(objects.policy, clients=data.clients)
     return Problem(
         model=flat,
         loss=chosen,

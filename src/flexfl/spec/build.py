@@ -13,6 +13,7 @@ from flexfl.control.baselines import PeriodicSend, RandomisedCompute, Randomised
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError
+from flexfl.spec.checks import is_number
 from flexfl.spec.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.spec.names import GIVEN, import_object, is_import_path, must_be_given_again
 from flexfl.spec.schema import Spec
@@ -39,7 +40,7 @@ def build_costs(spec: Spec, given: Mapping[str, CostModel] | None = None) -> dic
             make = kinds[kind]
         try:
             model = make(**parameters)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             rule = f"must have parameters that fit {kind} ({error})"
             raise InputError([Fault(f"costs.{knob}", rule, parameters, "adjust them")]) from error
         if not isinstance(model, CostModel):
@@ -56,14 +57,33 @@ def check_costs(costs: Mapping[str, CostModel], *, clients: int, dim: int) -> No
         shape = () if knob == "downlink" else (clients,)
         try:
             cost = model.at(Streams(0).moment(knob, 0, dim, shape))
-            given = np.shape(cost(np.ones(shape)))
-            spread(np.zeros(given), shape)
+            for candidates in ((), (2,)):  # one decision for each entity, then several to choose from
+                _check_cost(cost(np.ones((*candidates, *shape))), (*candidates, *shape))
         except Exception as error:  # whatever a user's model may raise
             rule = f"must give {'one cost' if not shape else f'a cost for each of the {clients} clients'}"
-            remedy = "see flexfl.costs.CostModel: amounts are arrays with one for each entity"
+            remedy = "see flexfl.costs.Cost: amounts are arrays, their last axes the entities"
             faults.append(Fault(f"costs.{knob}", f"{rule} ({error})", type(model).__name__, remedy))
     if faults:
         raise InputError(faults, "the costs")
+
+
+def check_queues(policy: Policy, *, clients: int) -> None:
+    """Whether the queues of a policy that was made elsewhere are for so many clients."""
+    faults = []
+    for knob, queue in policy.queues.items():
+        shape, found = () if knob == "downlink" else (clients,), queue.pressure.shape
+        if found not in ((), shape):
+            rule = f"must have a queue of shape {shape} for {knob}, or one for all"
+            faults.append(Fault("control.policy", rule, found, "give its budget that shape"))
+    if faults:
+        raise InputError(faults, "the policy")
+
+
+def _check_cost(given: Any, shape: tuple[int, ...]) -> None:
+    cost = np.asarray(given)
+    if cost.dtype.kind not in "fiu":
+        raise TypeError(f"got {type(given).__name__} of {cost.dtype}")
+    spread(cost, shape)
 
 
 def build_policy(spec: Spec, costs: Mapping[str, CostModel], shape: tuple[int, ...] | None = None) -> Policy:
@@ -137,4 +157,6 @@ def _setting(spec: Spec, name: str, knob: str) -> Any:
 
 
 def _array(value: Any) -> Any:
-    return np.asarray(value, dtype=float) if isinstance(value, list) else value
+    """A list of numbers as an array; lists of other things are of a user's own cost."""
+    numbers = isinstance(value, list) and all(map(is_number, value))
+    return np.asarray(value, dtype=float) if numbers else value

@@ -24,18 +24,23 @@ def is_number(value: Any) -> bool:
 
 def _holds(value: Any, holds: Callable[[float], bool]) -> bool:
     """Whether it is a number that keeps to the rule; NaN never does."""
-    try:
-        number = float(value) if is_number(value) else math.nan
-    except OverflowError:
-        number = math.inf
+    number = _float(value) if is_number(value) else math.nan
     return not math.isnan(number) and holds(number)
+
+
+def _float(value: Any) -> float:
+    """Whole numbers that no float can hold are as good as infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def check_number(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float:
     """One number."""
     if not _holds(value, holds):
         raise fault(rule, value, remedy)
-    return float(value)
+    return _float(value)
 
 
 def check_numbers(value: Any, rule: str, holds: Callable[[float], bool], remedy: str) -> float | list[float]:
@@ -46,7 +51,7 @@ def check_numbers(value: Any, rule: str, holds: Callable[[float], bool], remedy:
         wrong = {client: entry for client, entry in enumerate(value) if not _holds(entry, holds)}
         if wrong:
             raise fault(f"{rule} for each client", wrong, remedy)
-        return [float(entry) for entry in value]
+        return [_float(entry) for entry in value]
     return check_number(value, rule, holds, remedy)
 
 

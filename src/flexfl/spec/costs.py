@@ -104,10 +104,11 @@ class CostsSpec(BaseModel):
     downlink: Annotated[dict[str, Any], _cost_of("downlink")] = Field(default_factory=dict)
 
     def by_client(self) -> dict[str, list[float]]:
-        """The parameters that are lists."""
+        """The parameters that are lists; what those of an own kind mean is for it to know."""
         return {
             f"costs.{knob}.{name}": entry
             for knob, table in self
+            if not is_import_path(table["kind"])
             for name, entry in table.items()
             if isinstance(entry, list)
         }

@@ -73,6 +73,8 @@ class _Trial:
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.p = 0.0
         before = {name: buffer.clone() for name, buffer in self._model.module.named_buffers()}
+        with torch.no_grad():
+            self._model.module(self._x[0])  # where parameters are replaced, so are buffers, and put back
         self._expected = self._gradients(Looped(self._model, loss))
         for name, buffer in self._model.module.named_buffers():
             if not torch.equal(buffer, before[name]):
