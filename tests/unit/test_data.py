@@ -245,12 +245,13 @@ def test_fewer_clients_than_classes() -> None:
         Federated.split(pair(20, classes=4), clients=3, partition="one-class")
 
 
-def test_a_class_with_fewer_samples_than_clients_leaves_one_empty() -> None:
+def test_a_class_with_fewer_samples_than_clients_is_named() -> None:
     labels = np.array([0] * 9 + [1])
     with pytest.raises(InputError) as caught:
         Federated.split((np.zeros((10, 2)), labels), clients=4, partition="one-class")
     fault = fault_of(caught)
-    assert (fault.field, fault.rule) == ("data of client 3", "must have at least one sample")
+    assert fault.field == "data.clients"
+    assert "class 1 has 1 for 2 clients" in fault.rule
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
