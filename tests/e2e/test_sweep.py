@@ -83,13 +83,20 @@ name = "rate [/low]"  # not markup
 """
 
 
-@pytest.fixture
-def two_seeds(tmp_path: Path) -> list[Path]:
-    """The run directories of a sweep that is done."""
-    (tmp_path / "two.toml").write_text(TWO_SEEDS)
-    done = flexfl("sweep", "two.toml", cwd=tmp_path)
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "two.toml").write_text(TWO_SEEDS)
+    done = flexfl("sweep", "two.toml", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "rate [/low], seed 1" in done.stdout
+    return folder
+
+
+@pytest.fixture
+def two_seeds(swept: Path, tmp_path: Path) -> list[Path]:
+    """The run directories of a sweep that is done."""
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     return [tmp_path / "runs/two/rate-low" / f"seed-{seed}" for seed in (1, 2)]
 
 
