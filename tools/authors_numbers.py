@@ -35,8 +35,9 @@ from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.evaluate import Evaluator, default_loss
 from flexfl.models.flat import FlatModel
-from flexfl.sim.engine import Engine, Problem
+from flexfl.sim.engine import Engine
 from flexfl.sim.process import threads
+from flexfl.sim.run import problem_of
 from flexfl.spec.build import build_costs, build_policy
 from flexfl.spec.load import load_spec
 from flexfl.streams import Streams
@@ -138,17 +139,8 @@ def points(costs_known: dict[str, FloatArray], method: str, seed: int) -> list[f
     random = RandomState(seed)
     random.random_sample(len(data.train_y))
     asked = Asked(build_policy(spec, costs), costs, Drawn(seed, costs_known), model.dim)
-    problem = Problem(
-        model=model,
-        loss=default_loss(data),
-        data=data,
-        policy=build_policy(spec, costs),
-        costs=costs,
-        weights=data.weights("equal"),
-        learning_rate=spec.train.learning_rate,
-        batch_size=spec.train.batch_size,
-        streams=Drawn(seed, costs_known | decided(asked, random)),
-    )
+    streams = Drawn(seed, costs_known | decided(asked, random))
+    problem = problem_of(spec, model, data, default_loss(data), costs, streams=streams)
     with threads(1):
         engine, evaluate = Engine(problem), Evaluator(model, problem.loss, data)
         told = []

@@ -209,7 +209,7 @@ def test_runs_of_other_settings_are_told_before_any_work(whole: Path, tmp_path: 
     done = flexfl(*PAPER, "--seeds", "2", "--evaluate-every", "20", "--out", str(whole), cwd=tmp_path)
     assert done.returncode == 2
     assert "train.evaluate_every is 50 there, got 20" in done.stderr
-    assert "and so do 4 more of 10" in done.stderr
+    assert "and 4 more do" in done.stderr
     assert not list(whole.glob("*/seed-2"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from flexfl.errors import RunDirectoryError
 from flexfl.experiments.cell import Cell, Outcome
 from flexfl.results import Run
-from flexfl.results.directory import differences
+from flexfl.results.directory import differences, refuse_other_spec
 from flexfl.results.run import METRICS_FILE, SPEC_FILE, read_spec
 from flexfl.results.store import MetricStore
 from flexfl.spec.schema import Spec
@@ -52,11 +52,7 @@ def refuse_others(cells: Sequence[Cell]) -> None:
             if _began(cell) and (differ := _differences(cell)):
                 others[cell.out] = differ
     if others:
-        first, differ = next(iter(others.items()))
-        lines = "\n".join(f"  {difference}" for difference in differ)
-        more = f"\nand so do {len(others) - 1} more of {len(cells)}" if len(others) > 1 else ""
-        remedy = "ask for the same settings, or choose another --out"
-        raise RunDirectoryError(f"{first} belongs to another spec:\n{lines}{more}\n{remedy}")
+        refuse_other_spec(*next(iter(others.items())), others=len(others) - 1)
 
 
 def _began(cell: Cell) -> bool:

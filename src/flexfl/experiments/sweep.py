@@ -235,8 +235,10 @@ def _shown(value: Any, number: int) -> str:
 def _shared_folders(labels: list[str]) -> list[Fault]:
     """Two cells must not write into one folder."""
     first: dict[str, str] = {}
-    return [
-        Fault("the sweep", f"names the folder of {found} twice", label, "name a variant or value otherwise")
-        for label in labels
-        if (found := first.setdefault(folder(label), label)) is not label
-    ]
+    faults = []
+    for label in labels:
+        if (found := first.get(folder(label))) is not None:
+            remedy = "name a variant or value otherwise"
+            faults.append(Fault("the sweep", f"names the folder of {found} twice", label, remedy))
+        first.setdefault(folder(label), label)
+    return faults

@@ -19,6 +19,7 @@ from flexfl.report.figures import write_overview
 from flexfl.report.groups import Group, group_of
 from flexfl.report.summary import Estimate
 from flexfl.results import Run
+from flexfl.results.folder import make_folder
 
 # The paper's names for what it draws.
 _TITLES = {
@@ -69,7 +70,7 @@ class Evidence:
 
     def write(self, out: Path) -> list[Path]:
         """KEY.png, KEY.svg, KEY.csv and KEY.md (the table), KEY-curves.csv (every evaluation)."""
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out, "--results")
         pictures = [out / f"{self.key}.{kind}" for kind in ("png", "svg")]
         for path in pictures:
             write_overview(self.section.panels, path)

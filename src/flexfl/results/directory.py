@@ -65,7 +65,7 @@ class RunDirectory:
         self._lock = _lock(path)
         try:
             if exists:
-                _refuse_other_spec(path, spec_toml)
+                refuse_other_spec(path, differences(path, tomllib.loads(spec_toml)))
             else:
                 # The spec is written last: without it, whatever lies here is of a start cut short.
                 for entry in _entries(path):
@@ -193,11 +193,12 @@ def differences(path: Path, asked: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _refuse_other_spec(path: Path, spec_toml: str) -> None:
-    if differ := differences(path, tomllib.loads(spec_toml)):
-        lines = "\n".join(f"  {difference}" for difference in differ)
-        remedy = "resume with the same settings, or choose another --out"
-        raise RunDirectoryError(f"{path} belongs to another spec:\n{lines}\n{remedy}")
+def refuse_other_spec(path: Path, differ: list[str], others: int = 0) -> None:
+    """Tell what sets the run in `path` apart from the one asked for; `others` are as wrong as it is."""
+    if differ:
+        lines = [f"  {difference}" for difference in differ] + [f"and {others} more do"] * bool(others)
+        remedy = "ask for the same settings, or choose another --out"
+        raise RunDirectoryError("\n".join([f"{path} belongs to another spec:", *lines, remedy]))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

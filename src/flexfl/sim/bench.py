@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from flexfl.algorithm import reference
-from flexfl.data.augment import crop_flip
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.evaluate import Evaluator
@@ -36,7 +35,8 @@ from flexfl.models.networks import cnn, mlp
 from flexfl.sim import kernels
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.process import threads, usable_threads
-from flexfl.spec.build import build_costs, build_policy
+from flexfl.sim.run import problem_of
+from flexfl.spec.build import build_costs
 from flexfl.spec.load import load_spec
 from flexfl.streams import Streams
 
@@ -212,20 +212,9 @@ def _problem(shape: Shape, clients: int) -> Problem:
     each, size = _POOL // _CLASSES, min(600, max(spec.train.batch_size, 60_000 // clients))
     classes = np.arange(clients) * _CLASSES // clients
     parts = tuple(c * each + rng.choice(each, size, replace=False) for c in classes)
-    costs = build_costs(spec)
     data = Federated(features, torch.from_numpy(labels), None, None, parts)
-    return Problem(
-        model=FlatModel(build_model(spec.model, Streams(spec.train.seed)), torch.float32),
-        loss=cross_entropy,
-        data=data,
-        policy=build_policy(spec, costs),
-        costs=costs,
-        weights=data.weights("equal"),
-        learning_rate=spec.train.learning_rate,
-        batch_size=spec.train.batch_size,
-        streams=Streams(spec.train.seed),
-        augment=crop_flip if spec.data.augment == "crop-flip" else None,
-    )
+    model = FlatModel(build_model(spec.model, Streams(spec.train.seed)), torch.float32)
+    return problem_of(spec, model, data, cross_entropy, build_costs(spec))
 
 
 def _best_pass(shape: Shape, samples: int) -> Callable[[], None]:

@@ -22,6 +22,7 @@ from flexfl.data.federated import Federated
 from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
+from flexfl.models.flat import FlatModel
 from flexfl.models.generator import own_generator
 from flexfl.prepare import prepare
 from flexfl.results.directory import RunDirectory
@@ -103,22 +104,20 @@ def simulate(
 
 
 def _refuse_other_kinds(spec: object, model: object, data: object, sections: Mapping[str, object]) -> None:
-    wanted: list[tuple[str, object, Any, str]] = [
-        ("spec", spec, Spec | str | Path | None, "must be a name, a path or a Spec"),
-        ("model", model, nn.Module | None, "must be an nn.Module, or a table of settings"),
-        ("data", data, Federated | None, "must be a Federated, or a table of settings"),
-        *((name, table, Mapping, "must be a table of settings") for name, table in sections.items()),
-    ]
-    remedies = {
-        "spec": 'give sections as keywords: train={"iterations": 500}',
-        "model": 'give the module itself, or {"name": "cnn"}',
-        "data": "make one with Federated.split or Federated.of_clients",
-    }
-    faults = [
-        Fault(name, rule, value, remedies.get(name, f'for example {name}={{"setting": 1}}'))
-        for name, value, kind, rule in wanted
-        if not isinstance(value, kind)
-    ]
+    faults = []
+    if not isinstance(spec, Spec | str | Path | None):
+        remedy = 'give sections as keywords: train={"iterations": 500}'
+        faults.append(Fault("spec", "must be a name, a path or a Spec", spec, remedy))
+    if not isinstance(model, nn.Module | None):
+        remedy = 'give the module itself, or {"name": "cnn"}'
+        faults.append(Fault("model", "must be an nn.Module, or a table of settings", model, remedy))
+    if not isinstance(data, Federated | None):
+        remedy = "make one with Federated.split or Federated.of_clients"
+        faults.append(Fault("data", "must be a Federated, or a table of settings", data, remedy))
+    for name, table in sections.items():
+        if not isinstance(table, Mapping):
+            remedy = f'for example {name}={{"setting": 1}}'
+            faults.append(Fault(name, "must be a table of settings", table, remedy))
     if faults:
         raise InputError(faults, "the call")
 
@@ -196,16 +195,30 @@ def _prepare(
     check_costs(costs, clients=data.clients, dim=flat.dim)
     if objects.policy is not None:
         check_queues(objects.policy, clients=data.clients)
+    return problem_of(spec, flat, data, chosen, costs, policy=objects.policy)
+
+
+def problem_of(
+    spec: Spec,
+    model: FlatModel,
+    data: Federated,
+    loss: Loss,
+    costs: Mapping[str, CostModel],
+    *,
+    policy: Policy | None = None,
+    streams: Streams | None = None,
+) -> Problem:
+    """What `spec` says of a run on these; policy and streams are the spec's if left out."""
     return Problem(
-        model=flat,
-        loss=chosen,
+        model=model,
+        loss=loss,
         data=data,
-        policy=objects.policy or build_policy(spec, costs),
+        policy=policy or build_policy(spec, costs),
         costs=costs,
         weights=data.weights(spec.data.weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
-        streams=Streams(spec.train.seed),
+        streams=streams or Streams(spec.train.seed),
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
     )
 
