@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
+.PHONY: quickstart demo test test-portable test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -16,6 +16,15 @@ demo: $(VENV)/.installed-deploy
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --ignore tests/browser --ignore tests/cluster --ignore tests/network -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+
+# What depends on numerics, as other CPUs would compute it: other vector units, other orders of sums.
+NUMERIC := tests/contract tests/property tests/deploy tests/unit/test_models.py tests/unit/test_evaluate.py \
+  tests/unit/test_wire.py tests/e2e/test_simulate.py tests/e2e/test_behaviour.py tests/e2e/test_kill.py
+INSTRUCTION_SETS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 OPENBLAS_CORETYPE=Haswell \
+  ONEDNN_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic
+test-portable: $(VENV)/.installed-dev
+	@for set in $(INSTRUCTION_SETS); do echo "with $$set"; \
+	  env $$set $(BIN)/python -m pytest -n 2 --dist loadgroup $(NUMERIC) || exit 1; done
 
 # A hundred thousand schedules of faults for the protocol of a deployment: an hour.
 soak: $(VENV)/.installed-dev

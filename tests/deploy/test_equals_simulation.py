@@ -15,7 +15,6 @@ from flexfl.sim.run import simulate
 
 SETTINGS = {
     "online": {},
-    "float64": {"engine": {"dtype": "float64", "threads": 1}},
     "randomised": {"control": {"policy": "randomised", "send_ratio": 0.05}},
     "top-k": {"control": {"policy": "top-k", "send_ratio": 0.02}},
     "by client": {
@@ -30,15 +29,17 @@ SETTINGS = {
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> None:
-    spec = small_spec(**setting)
+    # In float64: the two paths sum in different orders, and a component that lies on a threshold in
+    # float32 is sent by one of them an iteration earlier, on some CPUs.
+    spec = small_spec(engine={"dtype": "float64"}, **setting)
     ours = deploy(tmp_path, spec)
     simulated = simulate(spec, out=tmp_path / "simulated")
-    np.testing.assert_allclose(final_params(ours), simulated.params, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(final_params(ours), simulated.params, rtol=0, atol=1e-10)
     run = Run(ours)
     for name in CLIENT_COLUMNS:
         exact = name in ("computed", "uplink_components", "uplink_bytes")
         np.testing.assert_allclose(
-            run.clients[name], simulated.run.clients[name], rtol=0 if exact else 1e-3, atol=0, err_msg=name
+            run.clients[name], simulated.run.clients[name], rtol=0 if exact else 1e-8, atol=0, err_msg=name
         )
     for name in ("downlink_components", "downlink_bytes", "senders", "downlink_cost"):
         np.testing.assert_allclose(run.iterations[name], simulated.run.iterations[name], err_msg=name)
