@@ -11,13 +11,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from flexfl.algorithm import Step, reference
-from flexfl.control import Policy
+from flexfl.control import Setup
 from flexfl.costs import Cost
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.models.flat import FlatModel
 from flexfl.sim.engine import Engine, Problem
-from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.build import build_setup
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Moment, Streams
 
@@ -36,7 +36,11 @@ POLICIES: dict[str, dict[str, Any]] = {
     "periodic": {"policy": "periodic", "send_every": 4},
     "top-k": {"policy": "top-k", "send_ratio": 0.1},
     "fixed-prob": {"policy": "fixed-prob", "compute_prob": 0.4},
-    "mixed": {"policy": {"compute": "online", "uplink": "top-k", "downlink": "full"}, "send_ratio": 0.3},
+    "mixed": {
+        "policy": "online",
+        "uplink": {"policy": "top-k", "send_ratio": 0.3},
+        "downlink": {"policy": "full"},
+    },
 }
 
 
@@ -60,6 +64,7 @@ COSTS: dict[str, dict[str, Any]] = {
         "uplink": {"kind": "fading", "factor": [0.5 + n for n in range(CLIENTS)]},
     },
     "of one's own": {"compute": {"kind": "small:SquaredCompute"}},
+    "measured": {"uplink": {"kind": "measured"}, "downlink": {"kind": "measured"}},
     "packets": {
         "uplink": {"kind": "packets", "per_packet": 0.01, "components_per_packet": 7},
         "downlink": {"kind": "packets", "per_packet": 0.002, "components_per_packet": 5},
@@ -97,6 +102,7 @@ def small_spec(
     budget: dict[str, Any],
     *,
     dtype: str = "float64",
+    compress: Any = "top-k",
     **train: Any,
 ) -> Spec:
     return parse(
@@ -106,6 +112,7 @@ def small_spec(
             "control": control,
             "costs": costs,
             "budget": budget,
+            "compress": {"uplink": compress, "downlink": compress},
             "engine": {"dtype": dtype},
         }
     )
@@ -114,28 +121,26 @@ def small_spec(
 def small_engine(
     spec: Spec,
     weights: Any = "equal",
-    watch: Callable[[Policy], Policy] = lambda policy: policy,
+    watch: Callable[[Setup], Setup] = lambda setup: setup,
     **more: Any,
 ) -> Engine:
-    data, costs = small_data(), build_costs(spec)
+    data = small_data()
     dtype = getattr(torch, spec.engine.dtype)
     problem = Problem(
         model=FlatModel(small_network(), dtype),
         loss=cross_entropy,
         data=data,
-        policy=watch(build_policy(spec, costs)),
-        costs=costs,
+        setup=watch(build_setup(spec)),
         weights=data.weights(weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
-        streams=Streams(spec.train.seed),
     )
     return Engine(problem, **more)
 
 
 def small_reference(spec: Spec, iterations: int, weights: Any = "equal") -> Iterator[Step]:
     """The oracle on the same data; each gradient by plain autograd over one client's minibatch."""
-    data, costs = small_data(), build_costs(spec)
+    data = small_data()
     model = FlatModel(small_network(), torch.float64)
     streams = Streams(spec.train.seed)
     batches = Minibatches(data.parts, spec.train.batch_size, streams)
@@ -152,9 +157,7 @@ def small_reference(spec: Spec, iterations: int, weights: Any = "equal") -> Iter
         start,
         gradient,
         clients=CLIENTS,
-        policy=build_policy(spec, costs),
-        costs=costs,
-        streams=streams,
+        setup=build_setup(spec, streams=streams),
         learning_rate=spec.train.learning_rate,
         iterations=iterations,
         weights=data.weights(weights),

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from flexfl.deploy.demo import Federation, federation
+from flexfl.deploy.plan import Plan
 from flexfl.results import Run
 from flexfl.results.progress import Live
 from flexfl.spec.load import load_spec
@@ -39,7 +40,7 @@ def main() -> None:
     spec = load_spec("quickstart", [f"{name}={value}" for name, value in settings.items()])
     with tempfile.TemporaryDirectory() as folder, federation(Path(folder), given.clients) as processes:
         looks: list[tuple[int, dict[str, int]]] = []
-        processes.submit("bench", spec)
+        processes.submit(Plan.local("bench", spec))
         live = processes.watch("bench", lambda live: look(processes, live, looks))
         tell(Run(processes.server_folder / "bench"), live, looks)
 

@@ -6,32 +6,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from flexfl.compress import Compressor as Compressor
+    from flexfl.control import Policy as Policy
+    from flexfl.costs import CostModel as CostModel
     from flexfl.data.federated import Federated as Federated
     from flexfl.errors import FlexFLError as FlexFLError
     from flexfl.errors import InputError as InputError
+    from flexfl.results.observer import Observer as Observer
     from flexfl.results.run import Run as Run
     from flexfl.sim.run import Result as Result
-    from flexfl.sim.run import RunInterruptedError as RunInterruptedError
     from flexfl.sim.run import simulate as simulate
+    from flexfl.sim.train import RunInterruptedError as RunInterruptedError
 
 __version__ = "0.1.0"
 
 # Torch takes a second to import: names are resolved when first used, so that the command line
 # and the paper's rooms stay light.
 _HOMES = {
+    "Compressor": "flexfl.compress",
+    "CostModel": "flexfl.costs",
     "Federated": "flexfl.data.federated",
     "FlexFLError": "flexfl.errors",
     "InputError": "flexfl.errors",
+    "Observer": "flexfl.results.observer",
+    "Policy": "flexfl.control",
     "Result": "flexfl.sim.run",
     "Run": "flexfl.results.run",
-    "RunInterruptedError": "flexfl.sim.run",
+    "RunInterruptedError": "flexfl.sim.train",
     "simulate": "flexfl.sim.run",
 }
 
 __all__ = [
+    "Compressor",
+    "CostModel",
     "Federated",
     "FlexFLError",
     "InputError",
+    "Observer",
+    "Policy",
     "Result",
     "Run",
     "RunInterruptedError",
@@ -44,3 +56,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'flexfl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,19 @@ class Fault:
         if len(shown) > _LONGEST_VALUE:
             shown = shown[: _LONGEST_VALUE - 1] + "…"
         return f"{self.field} {self.rule}, got {shown}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+def nearest(name: Any, known: Iterable[str]) -> str:
+    """Return a remedy that names the closest known name, or all of them.
+
+    >>> nearest("onlin", ["online", "full"])
+    'did you mean online?'
+    """
+    known = list(known)
+    if not known:
+        return "remove it: there are none"
+    close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
 
 class FlexFLError(Exception):
@@ -67,4 +81,14 @@ class CostError(FlexFLError, ValueError):
         super().__init__(
             f"costs.{knob} must be finite and ≥ 0, got {value} for {who} in iteration {iteration}; "
             "correct the cost model"
+        )
+
+
+class DecisionError(FlexFLError, ValueError):
+    """A rule decided on something that cannot be done."""
+
+    def __init__(self, rule: str, must: str, value: object, who: str, iteration: int) -> None:
+        super().__init__(
+            f"{rule} must decide on {must}, got {value} for {who} in iteration {iteration}; "
+            "correct its method decide"
         )

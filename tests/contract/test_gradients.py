@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import MethodType
 
 import numba
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from flexfl.errors import InputError
 from flexfl.models.flat import FlatModel
 from flexfl.models.pooling import Pool
 from flexfl.sim.gradients import Chain, OnePass, choose
@@ -35,12 +37,12 @@ def plain(model, loss, x, y):
     return {name: torch.stack(listed) for name, listed in grads.items()}
 
 
-def agree(module, x, y, *, loss=functional.cross_entropy, path=None):
+def agree(module, x, y, *, loss=functional.cross_entropy, path=None, wanted="auto"):
     module.eval()
     model = FlatModel(module, torch.float64)
     trainable = [p.requires_grad for p in module.parameters()]
     expected = plain(model, loss, x, y)
-    chosen = choose(model, loss, x[:2], y[:2])
+    chosen = choose(model, loss, x[:2], y[:2], wanted)
     if path is not None:
         assert chosen.name.startswith(path)
     ways = [chosen, Looped(model, loss)]
@@ -229,20 +231,14 @@ RESNET = nn.Sequential(
 @pytest.mark.parametrize(
     ("module", "x", "path"),
     [
-        (RESNET, IMAGES, "one pass"),
-        (Transformer(), TOKENS, "one pass"),
-        (Tied(), TOKENS, "one pass"),
+        (RESNET, IMAGES, "vmap"),
+        (Transformer(), TOKENS, "vmap"),
+        (Tied(), TOKENS, "vmap"),
         (Behind(), ROWS, "vmap"),
         (Mixing(), ROWS, "vmap"),
         (Own(), ROWS, "vmap"),
-        (
-            nn.Sequential(
-                nn.Conv2d(2, 3, 3, padding_mode="circular", padding=1), nn.Flatten(), nn.Linear(108, 3)
-            ),
-            IMAGES,
-            "vmap",
-        ),
-        (nn.Sequential(nn.Conv2d(2, 3, 3, padding="same"), nn.Flatten(), nn.Linear(108, 3)), IMAGES, "vmap"),
+        (padded(padding=1, padding_mode="circular"), IMAGES, "vmap"),
+        (padded(padding="same"), IMAGES, "vmap"),
         (Recurrent(), ROWS.reshape(3, 2, 1, 4).expand(3, 2, 5, 4), None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
@@ -252,6 +248,14 @@ def test_whole_networks(module, x, path):
     chosen = agree(module, x, y, path=path)
     if path is None:
         assert chosen.name in ("vmap", "loop")
+
+
+@pytest.mark.parametrize(("module", "x"), [(RESNET, IMAGES), (Transformer(), TOKENS), (Tied(), TOKENS)])
+def test_the_one_pass_can_be_asked_for(module, x, caplog):
+    """By a user who knows that samples are kept apart; the log says what is not known."""
+    chosen = agree(module, x, labels(3, 2, 5 if isinstance(module, Tied) else 3), wanted="one-pass")
+    assert type(chosen) is OnePass
+    assert "is not a type of layer that is known to keep samples apart" in caplog.text
 
 
 def test_frozen_parameters_have_no_gradient():
@@ -272,11 +276,8 @@ def test_an_unused_parameter_has_gradient_zero():
         def forward(self, x):
             return self.used(x)
 
-    agree(Spare(), ROWS, labels(3, 2), path="one pass")
-
-
-def weighted(outputs, y):
-    return (outputs.abs().sum(dim=1) * y.double()).mean() + 0.1 * outputs.square().mean()
+    agree(Spare(), ROWS, labels(3, 2), wanted="one-pass")
+    agree(Spare(), ROWS, labels(3, 2), path="vmap")
 
 
 LOSSES = {
@@ -336,8 +337,8 @@ def test_what_is_more_than_a_chain_is_not():
     slower.append(nn.Tanh())
     own[0] = Own()
     for module in (watched, slower, own):
-        assert not Chain(FlatModel(module, torch.float64), functional.cross_entropy).applies
-    assert not isinstance(agree(watched, ROWS, labels(3, 2)), Chain)
+        assert Chain(FlatModel(module, torch.float64), functional.cross_entropy).why_not()
+    assert agree(watched, ROWS, labels(3, 2)).name == "vmap"
 
 
 def test_a_chain_that_goes_through_a_layer_twice():
@@ -463,3 +464,188 @@ def test_what_is_not_a_number_does_not_vanish_in_a_pool():
     z = numbers(1, 1, 2, 2)
     z[0, 0, 0, 1] = float("nan")
     assert pool.forward(z).isnan().all()
+
+
+# Samples that begin to influence each other during a run ---------------------------------------
+
+
+class Clipped(nn.Module):
+    """Scales the outputs of a whole minibatch down once they grow; at first it does nothing."""
+
+    def __init__(self, largest=6.0):
+        super().__init__()
+        self.layer, self.largest = nn.Linear(4, 3), largest
+
+    def forward(self, x):
+        outputs = self.layer(x)
+        return outputs * (self.largest / outputs.norm().clamp_min(1e-9)).clamp_max(1.0)
+
+
+class Experts(nn.Module):
+    """A mixture of experts, each of which takes only so many samples of a batch."""
+
+    def __init__(self, experts=3, capacity=0.7):
+        super().__init__()
+        self.gate, self.capacity = nn.Linear(4, experts), capacity
+        self.experts = nn.ModuleList([nn.Linear(4, 3) for _ in range(experts)])
+
+    def forward(self, x):
+        scores = self.gate(x).softmax(dim=-1)
+        chosen = functional.one_hot(scores.argmax(dim=-1), len(self.experts)).to(x.dtype)
+        taken = chosen * (chosen.cumsum(dim=0) <= self.capacity * len(x))
+        outputs = torch.stack([expert(x) for expert in self.experts], dim=1)
+        return (outputs * (taken * scores)[..., None]).sum(dim=1)
+
+
+class Branching(nn.Module):
+    """Looks at values in Python, which vmap cannot trace."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        outputs = self.layer(x)
+        return outputs / outputs.norm() if float(outputs.detach().norm()) > 4 else outputs
+
+
+def train(path, model, x, y, *, steps, rate):
+    """Gradient descent on the mean of the clients' losses; returns x."""
+    for _ in range(steps):
+        pieces, _ = path(x, y)
+        grads = [pieces[name].dense(EVERYONE).reshape(len(x), -1) for name in model.names]
+        with torch.no_grad():
+            model.params -= rate * torch.cat(grads, dim=1).mean(dim=0)
+    return model.params
+
+
+def trains_as_the_loop(make, x, y, *, steps=60, rate=0.5):
+    """Train by the path that is chosen and by the loop; returns the name of the path."""
+    loss = functional.cross_entropy
+    model, other = FlatModel(make(), torch.float64), FlatModel(make(), torch.float64)
+    before = model.params.clone()
+    chosen = choose(model, loss, x[:2], y[:2])
+    found = train(chosen, model, x, y, steps=steps, rate=rate)
+    expected = train(Looped(other, loss), other, x, y, steps=steps, rate=rate)
+    assert float((expected - before).norm()) > 0.1
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    return chosen.name
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("kind", "paths"), [(Clipped, {"vmap"}), (Experts, {"vmap", "loop"}), (Branching, {"loop"})]
+)
+def test_samples_that_interact_later_are_never_mixed(kind, paths, seed):
+    def make():
+        torch.manual_seed(seed)
+        return kind()
+
+    x = torch.randn(4, 8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    y = x[..., :3].argmax(dim=-1)
+    assert trains_as_the_loop(make, x, y) in paths
+
+
+class Backwards(nn.Sequential):
+    """A container with a forward of its own."""
+
+    def forward(self, x):
+        for part in reversed(list(self)):
+            x = part(x)
+        return x
+
+
+def replaced_forward():
+    def clipped(self, x):
+        outputs = self[0](x)
+        return outputs * (9.0 / outputs.norm().clamp_min(1e-9)).clamp_max(1.0)
+
+    module = nn.Sequential(nn.Linear(4, 3))
+    module.forward = MethodType(clipped, module)
+    return module
+
+
+def parametrized():
+    module = nn.Sequential(nn.Linear(4, 3))
+    nn.utils.parametrizations.weight_norm(module[0])
+    return module
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        Backwards(nn.Tanh(), nn.Linear(4, 3)),
+        nn.Sequential(Backwards(nn.Tanh(), nn.Linear(4, 3))),
+        replaced_forward(),
+        parametrized(),
+    ],
+)
+def test_what_has_a_forward_of_its_own_does_not_take_the_one_pass(module):
+    chosen = choose(FlatModel(module, torch.float64), functional.cross_entropy, ROWS, labels(3, 2))
+    assert chosen.name in ("vmap", "loop")
+
+
+# The setting engine.gradients ------------------------------------------------------------------
+
+
+def chosen_for(module, wanted, x=ROWS):
+    return choose(FlatModel(module, torch.float64), functional.cross_entropy, x, labels(3, 2), wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name"),
+    [("auto", "one pass (chain)"), ("one-pass", "one pass (chain)"), ("vmap", "vmap"), ("loop", "loop")],
+)
+def test_the_path_that_is_wanted_is_taken(wanted, name):
+    assert chosen_for(chain(), wanted).name == name
+    assert agree(chain(), ROWS, labels(3, 2), wanted=wanted).name == name
+
+
+@pytest.mark.parametrize(
+    ("module", "wanted", "reason"),
+    [
+        (Own(), "one-pass", "without a rule"),
+        (Behind(), "one-pass", r"gradient of layer\.weight differs"),
+        (Mixing(), "one-pass", r"gradient of layer\.weight differs"),
+        (Branching(), "vmap", "vmap"),
+        (chain(), "fastest", "must be one of 'auto', 'one-pass', 'vmap', 'loop'"),
+    ],
+)
+def test_a_path_that_does_not_serve_is_refused(module, wanted, reason):
+    with pytest.raises(InputError, match=reason) as raised:
+        chosen_for(module, wanted)
+    (fault,) = raised.value.faults
+    assert (fault.field, fault.value) == ("engine.gradients", wanted)
+    assert fault.remedy
+
+
+def test_which_paths_may_draw_random_numbers():
+    assert not chosen_for(chain(), "auto").draws
+    assert not chosen_for(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), "auto").draws
+    assert chosen_for(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)), "auto").draws
+    assert chosen_for(Tied(), "one-pass", TOKENS).draws  # it might, for all we know
+    assert chosen_for(chain(), "vmap").draws
+    noisy = lambda out, y: functional.cross_entropy(out + torch.randn_like(out), y)  # noqa: E731
+    assert Chain(FlatModel(chain(), torch.float64), noisy).draws
+    assert not Chain(FlatModel(chain(), torch.float64), nn.CrossEntropyLoss()).draws
+
+
+def test_a_module_that_works_on_its_input_in_place():
+    module = nn.Sequential(nn.ELU(inplace=True), nn.Linear(4, 3))
+    x, y = ROWS.clone(), labels(3, 2)
+    chosen = chosen_for(module, "auto", x)
+    assert torch.equal(x, ROWS)
+    expected = plain(FlatModel(module, torch.float64), functional.cross_entropy, x.clone(), y)
+    pieces, _ = chosen(x, y)
+    for name, wanted in expected.items():
+        torch.testing.assert_close(pieces[name].dense(EVERYONE).reshape(wanted.shape), wanted)
+
+
+def test_a_gradient_that_is_zero_but_for_rounding():
+    """The bias before a normalisation over each channel: its gradient has no scale of its own."""
+    torch.manual_seed(0)
+    norm = nn.GroupNorm(4, 4)
+    module = nn.Sequential(nn.Conv1d(2, 4, 3), norm, nn.Tanh(), nn.Flatten(), nn.Linear(4 * 28, 3))
+    model = FlatModel(module, torch.float64)
+    chosen = choose(model, functional.cross_entropy, 100 * numbers(2, 8, 2, 30), labels(2, 8))
+    assert chosen.name == "one pass"

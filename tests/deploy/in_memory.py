@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from flexfl.deploy.conduct import conduct
 from flexfl.deploy.plan import Plan
+from flexfl.deploy.settings import SITE_FILE
 from flexfl.deploy.site import Site
 from flexfl.errors import FlexFLError
 from flexfl.results.checkpoint import read_checkpoint
+from flexfl.results.observer import Observer
 from flexfl.results.store import MetricStore
 from flexfl.spec.schema import parse
 
@@ -88,17 +90,30 @@ def lasting_spec(iterations: int, clients: int, dtype: str, **deploy: Any) -> An
 
 
 def deploy(
-    folder: Path, spec: Any, link: Loop | None = None, *, resume: bool = False, name: str = "run"
+    folder: Path,
+    spec: Any,
+    link: Loop | None = None,
+    *,
+    resume: bool = False,
+    observers: Sequence[Observer] = (),
 ) -> Path:
     """Run it to the end, or until the link is stopped; returns the run directory."""
-    names = [f"site-{n + 1}" for n in range(spec.data.clients)]
-    weights = dict.fromkeys(names, 1 / len(names))
-    loop = link or Loop(folder, names)
+    plan = Plan.local("run", spec, resume=resume)
+    loop = link or Loop(folder, list(plan.roster))
     try:
-        conduct(Plan("run", spec, weights, resume=resume, threads=1).settings(), loop, folder / "server")
+        conduct(plan.settings(), loop, folder / "server", observers)
     finally:
         loop.close()
     return folder / "server" / "run"
+
+
+def allow_own_members(folder: Path) -> Path:
+    """Let runs in that folder call what these tests bring along."""
+    for number in range(4):
+        site = folder / f"site-{number + 1}"
+        site.mkdir(parents=True)
+        (site / SITE_FILE).write_text('modules = ["deploy"]\nthreads = 1')
+    return folder
 
 
 def final_params(run: Path) -> Any:

@@ -10,8 +10,8 @@ import numpy as np
 
 from flexfl.deploy.plan import STATE_FILE
 from flexfl.deploy.protocol import SqliteStore
-from flexfl.deploy.protocol.messages import TAKEN
-from flexfl.deploy.protocol.store import unpacked
+from flexfl.deploy.protocol.messages import ACCEPTED
+from flexfl.deploy.protocol.store import unpack
 from flexfl.models.build import build_model
 from flexfl.models.flat import FlatModel
 from flexfl.results import Run
@@ -40,15 +40,15 @@ def ledger(run: Path, sites: Mapping[str, Path]) -> tuple[float, float]:
     known = json.loads(server["clients"])
     state = json.loads(server["state"])
     spec = parse(Run(run).spec)
-    module = build_model(spec.model, Streams(spec.train.seed))
+    module = build_model(spec.model.name, spec.model.options, Streams(spec.train.seed))
     start = FlatModel(module, getattr(torch, spec.engine.dtype)).params.numpy().astype(np.float64)
-    found = unpacked(server["params"]).astype(np.float64) + unpacked(server["residual"])
+    found = unpack(server["params"]).astype(np.float64) + unpack(server["residual"])
     expected = start.copy()
     for name, folder in sites.items():
         own, weight = stored(folder / f"{state['run']}.sqlite"), state["roster"][name]
         told = json.loads(own["state"])
-        found += weight * unpacked(own["residual"])
-        expected += weight * unpacked(own["steps"])
-        if own["pending"] and known[name][:3] != [told["life"], told["number"], TAKEN]:
-            found += weight * decode(own["pending"], len(start))
+        found += weight * unpack(own["residual"])
+        expected += weight * unpack(own["steps"])
+        if own["pending"] and known[name][:3] != [told["life"], told["number"], ACCEPTED]:
+            found += weight * decode(own["pending"], len(start)).dense()
     return float(np.abs(found - expected).max()), float(np.abs(expected - start).max())

@@ -15,6 +15,7 @@ import pytest
 
 from deploy.in_memory import Loop, deploy, final_params, small_spec
 from deploy.ledger import ledger, stored
+from flexfl.compress.message import Message
 from flexfl.deploy.conduct import conduct
 from flexfl.deploy.plan import Plan
 from flexfl.deploy.protocol import Answer
@@ -39,15 +40,19 @@ class Meddler:
         self._victim, self._change, self._left = victim, change, after
 
     def __call__(self, name: str, data: bytes, answer: bytes | None) -> bytes | None:
-        if name != self._victim or answer is None or unseal(data).kind != "ask":
+        if name != self._victim or answer is None or unseal(data).kind != "question":
             return answer
         self._left -= 1
         return answer if self._left >= 0 else self._change(answer)
 
 
+def whole_message(vector: np.ndarray) -> bytes:
+    return encode(Message(len(vector), np.arange(len(vector)), vector, vector.dtype.name))
+
+
 def not_a_number(answer: bytes) -> bytes:
     told = Answer.decode(answer)
-    update = encode(np.ones(39760, dtype=np.float32)) if not told.update else told.update
+    update = whole_message(np.ones(39760, dtype=np.float32)) if not told.update else told.update
     damaged = bytearray(update)
     damaged[-4:] = np.float32(np.nan).tobytes()
     return _with_update(told, _sealed_again(bytes(damaged)))
@@ -67,7 +72,7 @@ GARBAGE = {
     "cut short": (lambda answer: answer[: len(answer) // 2], "checksum"),
     "of another kind": (lambda answer: seal("wish", {}), "must be of kind answer, got wish"),
     "of another dimension": (
-        lambda answer: _with_update(Answer.decode(answer), encode(np.ones(7, dtype=np.float32))),
+        lambda answer: _with_update(Answer.decode(answer), whole_message(np.ones(7, dtype=np.float32))),
         "must be for 39760 parameters",
     ),
     "not a number": (not_a_number, "NaN or infinity"),
@@ -93,7 +98,7 @@ _FIELDS = (
     "number",
     "made_in",
     "behind",
-    "told",
+    "metrics",
 )
 
 
@@ -131,7 +136,7 @@ TALL_TALES: dict[str, dict[str, float]] = {
 def test_whatever_a_site_tells_the_run_goes_on(tale: dict[str, float], tmp_path: Path) -> None:
     def change(answer: bytes) -> bytes:
         fields = {name: getattr(Answer.decode(answer), name) for name in (*_FIELDS, "client")}
-        header = {"kind": "answer", "fields": fields | {"told": tale}, "sizes": [0]}
+        header = {"kind": "answer", "fields": fields | {"metrics": tale}, "sizes": [0]}
         text = json.dumps(header).encode()
         body = struct.pack("<4sB3xI", b"FXEN", 1, len(text)) + text
         return body + struct.pack("<I", zlib.crc32(body))
@@ -144,7 +149,7 @@ def test_whatever_a_site_tells_the_run_goes_on(tale: dict[str, float], tmp_path:
 @pytest.mark.parametrize("value", [1e39, 3e38, 1e200])
 def test_an_update_that_no_sum_can_hold_is_refused(value: float, tmp_path: Path) -> None:
     def change(answer: bytes) -> bytes:
-        return _with_update(Answer.decode(answer), encode(np.full(39760, value)))
+        return _with_update(Answer.decode(answer), whole_message(np.full(39760, value)))
 
     run = deploy(tmp_path, quick(), Loop(tmp_path, NAMES, Meddler("site-2", change)))
     assert np.isfinite(final_params(run)).all()
@@ -244,7 +249,7 @@ def test_a_site_that_says_it_is_there_is_greeted_at_once(tmp_path: Path) -> None
 def test_one_deadline_for_a_site_that_dies_and_it_is_back_when_it_answers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flexfl.deploy.conduct._AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("flexfl.deploy.conductor._RETRY_SECONDS", 0.05)
     heard = []
 
     def silence(answer: bytes) -> bytes | None:
@@ -303,8 +308,8 @@ def test_a_site_that_lost_its_state_joins_with_an_empty_residual_and_the_ledger_
     deploy(tmp_path, spec, resume=True)
     kept = stored(tmp_path / "server" / "run" / "server.sqlite")
     events = [json.loads(value) for name, value in kept.items() if name.startswith("event/")]
-    assert [event["what"] for event in events].count("joined") == 4
-    assert [(event["client"], event["what"]) for event in events][-1] == ("site-4", "lost its state")
+    assert [event["event"] for event in events].count("joined") == 4
+    assert [(event["client"], event["event"]) for event in events][-1] == ("site-4", "lost its state")
 
 
 def test_updates_that_come_late_are_in_the_ledger_all_the_same(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.in_memory import deploy, final_params, small_spec
+from deploy.in_memory import allow_own_members, deploy, final_params, small_spec
 from flexfl.results import Run
 from flexfl.results.columns import CLIENT_COLUMNS
 from flexfl.sim.run import simulate
@@ -23,6 +23,14 @@ SETTINGS = {
         "costs": {"compute": {"kind": "uniform", "low": [0.0, 0.1, 0.2, 0.3], "high": 1.0}},
     },
     "packets": {"costs": {"uplink": {"kind": "packets"}}},
+    "rounded": {"compress": {"uplink": {"kind": "rounded"}, "downlink": {"kind": "rounded"}}},
+    "bfloat16 up": {"compress": {"uplink": {"kind": "rounded", "values": "bfloat16"}}},
+    "own cost with a memory": {
+        "costs": {
+            "uplink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0], "stay": [0.8] * 4},
+            "downlink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0]},
+        }
+    },
     "full": {"control": {"policy": "full"}, "budget": {}},
 }
 
@@ -32,7 +40,7 @@ def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> No
     # In float64: the two paths sum in different orders, and a component that lies on a threshold in
     # float32 is sent by one of them an iteration earlier, on some CPUs.
     spec = small_spec(engine={"dtype": "float64"}, **setting)
-    ours = deploy(tmp_path, spec)
+    ours = deploy(allow_own_members(tmp_path), spec)
     simulated = simulate(spec, out=tmp_path / "simulated")
     np.testing.assert_allclose(final_params(ours), simulated.params, rtol=0, atol=1e-10)
     run = Run(ours)

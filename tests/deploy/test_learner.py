@@ -12,11 +12,17 @@ from torch.nn.functional import cross_entropy
 
 from deploy.in_memory import small_spec
 from flexfl.data.datasets import load_federated
+from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
-from flexfl.deploy.learner import Learner
+from flexfl.deploy.plan import build_learner
 from flexfl.streams import Streams
 
 PLACE = 2
+
+
+def whole_data(spec: Any) -> Federated:
+    data = spec.data
+    return load_federated(data.name, clients=data.clients, partition=data.partition, seed=spec.train.seed)
 
 
 def spec_in_float64(**sections: Any) -> Any:
@@ -25,11 +31,11 @@ def spec_in_float64(**sections: Any) -> Any:
 
 def test_a_gradient_is_that_of_the_minibatch_which_a_simulation_draws() -> None:
     spec = spec_in_float64()
-    learner = Learner(spec, PLACE)
+    learner = build_learner(spec, PLACE)
     params = np.random.default_rng(1).normal(size=learner.model.dim) * 0.1
     found, loss = learner.gradient(params, 3, iteration=9)
 
-    whole = load_federated(spec.data, seed=spec.train.seed)
+    whole = whole_data(spec)
     drawn = Minibatches(whole.parts, spec.train.batch_size, Streams(spec.train.seed)).peek(PLACE, 3)
     samples = torch.from_numpy(drawn)
     module = learner.model.module
@@ -40,7 +46,7 @@ def test_a_gradient_is_that_of_the_minibatch_which_a_simulation_draws() -> None:
 
 
 def test_a_gradient_depends_on_the_model_it_is_asked_for_alone() -> None:
-    learner = Learner(spec_in_float64(), PLACE)
+    learner = build_learner(spec_in_float64(), PLACE)
     rng = np.random.default_rng(1)
     one, other = (rng.normal(size=learner.model.dim) * 0.1 for _ in range(2))
     first, _ = learner.gradient(one, 0, 0)
@@ -51,7 +57,7 @@ def test_a_gradient_depends_on_the_model_it_is_asked_for_alone() -> None:
 
 def test_a_parameter_that_the_network_does_not_use_has_a_gradient_of_zero() -> None:
     spec = spec_in_float64(model={"name": "deploy.networks:idle"})
-    learner = Learner(spec, PLACE)
+    learner = build_learner(spec, PLACE)
     found, _ = learner.gradient(np.ones(learner.model.dim), 0, 0)
     assert learner.model.dim == 7850 + 2
     assert (found[-2:] == 0).all()
@@ -59,12 +65,12 @@ def test_a_parameter_that_the_network_does_not_use_has_a_gradient_of_zero() -> N
 
 
 def test_evaluation_is_over_all_samples_of_this_client_and_no_others() -> None:
-    learner = Learner(spec_in_float64(), PLACE)
+    learner = build_learner(spec_in_float64(), PLACE)
     params = np.random.default_rng(1).normal(size=learner.model.dim) * 0.1
     told = learner.evaluate(params)
     spec = spec_in_float64()
-    part = torch.from_numpy(load_federated(spec.data, seed=spec.train.seed).parts[PLACE])
-    whole = load_federated(spec.data, seed=spec.train.seed)
+    part = torch.from_numpy(whole_data(spec).parts[PLACE])
+    whole = whole_data(spec)
     with torch.no_grad():
         out = learner.model.module(whole.train_x[part].double())
     labels = whole.train_y[part]
@@ -77,7 +83,7 @@ def test_evaluation_is_over_all_samples_of_this_client_and_no_others() -> None:
 def test_samples_of_its_own_are_used_instead(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "own.npz", train_x=rng.random((40, 28, 28)), train_y=np.arange(40) % 10)
-    learner = Learner(spec_in_float64(), PLACE, tmp_path / "own.npz")
+    learner = build_learner(spec_in_float64(), PLACE, tmp_path / "own.npz")
     assert learner.evaluate(np.zeros(learner.model.dim))["samples"] == 40
     found, loss = learner.gradient(np.zeros(learner.model.dim), 0, 0)
     assert np.isfinite(found).all()

@@ -22,7 +22,7 @@ from flexfl.deploy.nvflare import channel, launcher
 from flexfl.deploy.nvflare.controller import CellLink
 from flexfl.deploy.nvflare.executor import SiteExecutor
 from flexfl.deploy.nvflare.refused import Refused
-from flexfl.deploy.protocol import Hello, Ready, Stranger
+from flexfl.deploy.protocol import Hello, Ready, Restarted
 from flexfl.spec.load import to_toml
 from flexfl.wire.envelope import unseal
 
@@ -126,7 +126,7 @@ def test_a_site_answers_the_server_of_its_job_and_nobody_else(cell: Cell, tmp_pa
     executor._start(cell, "north", "job", tmp_path)
     here = cell.wait_for(1)[0]
     assert here[:2] == ("answer", "server.job")
-    assert Stranger.of(unseal(here[2])) == Stranger("", "north")
+    assert Restarted.of(unseal(here[2])) == Restarted("", "north")
     hello, strange = (Hello(run, to_toml(small_spec()), 0, 4).encode() for run in ("run-1", "run-2"))
     for name, origin in (("south", "server.job"), (AUTH_CLIENT_NAME_FOR_SJ, "south.job")):
         cell.arrive("ask", name, origin, strange)

@@ -10,15 +10,15 @@ import pytest
 
 from deploy.in_memory import small_spec
 from flexfl.deploy.conduct import conduct
-from flexfl.deploy.plan import Plan
+from flexfl.deploy.plan import Plan, client_job
 from flexfl.deploy.project import read_project
-from flexfl.deploy.protocol import Ask, Fate, Hello, Ready, SqliteStore, Stranger
+from flexfl.deploy.protocol import Acknowledgement, Hello, Question, Ready, Restarted, SqliteStore
 from flexfl.deploy.settings import SiteSettings
 from flexfl.deploy.site import Site
 from flexfl.errors import InputError
 from flexfl.results.progress import Live, Progress
 from flexfl.spec.load import to_toml
-from flexfl.spec.own import own_settings
+from flexfl.streams import Entities
 from flexfl.wire import WireError
 from flexfl.wire.envelope import unseal
 
@@ -57,10 +57,10 @@ def test_own_data_is_used_and_stays(site: Site, tmp_path: Path) -> None:
 
 
 def test_a_question_about_an_unknown_run_gets_a_question_back(site: Site) -> None:
-    ask = Ask("run-9", 0, 0, (), b"", Fate()).encode()
-    answer = site.answer(ask)
+    question = Question("run-9", 0, 0, (), b"", Acknowledgement()).encode()
+    answer = site.answer(question)
     assert answer is not None
-    assert Stranger.of(unseal(answer)) == Stranger("run-9", "north")
+    assert Restarted.of(unseal(answer)) == Restarted("run-9", "north")
 
 
 def test_a_run_may_call_only_what_the_owner_allows(site: Site) -> None:
@@ -82,7 +82,7 @@ def test_a_state_that_another_process_has_open_is_worth_asking_again(site: Site)
     site._folder.mkdir(parents=True)
     other = SqliteStore(site._folder / "run-1.sqlite")
     ready = greeted(site, small_spec())
-    assert ready.again
+    assert ready.retry
     assert "in use by another process" in ready.fault
     other.close()
     assert not greeted(site, small_spec()).fault
@@ -107,22 +107,30 @@ def test_settings_of_a_site_are_checked(tmp_path: Path) -> None:
             SiteSettings.read(tmp_path)
 
 
-def test_a_client_sees_its_own_of_what_is_given_for_each() -> None:
+def test_a_client_picks_its_own_of_what_is_given_for_each() -> None:
     spec = small_spec(
         budget={"compute": [0.1, 0.2, 0.3, 0.4]},
-        control={"tradeoff": {"uplink": [1.0, 2.0, 3.0, 4.0]}},
+        control={"tradeoff": {"uplink": [1.0, 2.0, 3.0, 4.0]}, "initial_queue": 0.5},
         costs={"compute": {"kind": "uniform", "low": [0.0, 0.1, 0.2, 0.3]}},
     )
-    own = own_settings(spec, 2)
-    assert own.budget.compute == 0.3
-    assert own.control.tradeoff == {"uplink": 3.0}
-    assert own.costs.compute["low"] == 0.2
-    assert own.data == spec.data
+    job = client_job(Hello("run-1", to_toml(spec), 2, 4), SiteSettings())
+    entity = Entities.one_client(job.place, job.clients)
+    knob, uplink = job.setup.knob(entity, 10), job.setup.sender("uplink", entity, 10)
+    assert float(knob.rule.queue.budget) == 0.3  # type: ignore[attr-defined]
+    assert float(uplink.rule.tradeoff) == 3.0  # type: ignore[attr-defined]
+    moment = job.setup.streams.moment("compute", 5, 10, entity)
+    drawn = float(job.setup.costs["compute"].at(moment)(1.0))
+    everyone = job.setup.streams.moment("compute", 5, 10, Entities.all_clients(4))
+    assert drawn == job.setup.costs["compute"].at(everyone)(np.ones(4))[2] >= 0.2
+
+
+def test_a_shared_budget_is_refused(site: Site) -> None:
     shared = small_spec(budget={"uplink": {"shared": [{"clients": [0, 1], "limit": 0.1}]}})
-    with pytest.raises(InputError, match=r"budget\.uplink may not be shared in a deployment"):
-        own_settings(shared, 0)
+    assert "budget.uplink may not be shared in a deployment" in greeted(site, shared).fault
     with pytest.raises(InputError, match="may not be shared"):
         Plan.of(Plan("x", shared, dict.fromkeys("abcd", 0.25)).settings())
+    with pytest.raises(InputError, match="may not be shared"):
+        Plan.local("x", shared)
 
 
 def test_a_plan_has_as_many_clients_as_its_roster(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from deploy.in_memory import final_params, lasting_spec
 from deploy.ledger import ledger
 from deploy.processes import job_process, kill_at, kill_one, sites, wait_until
 from flexfl.deploy.demo import Federation, federation
+from flexfl.deploy.plan import Plan
 from flexfl.results import Run
 from flexfl.sim.run import simulate
 
@@ -29,7 +30,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
 
 def test_deployment_is_simulation(four: Federation, tmp_path: Path) -> None:
     spec = lasting_spec(50, 4, "float32", deadline=30.0)
-    four.submit("same", spec)
+    four.submit(Plan.local("same", spec))
     live = four.watch("same")
     assert live.more["state"] == "finished", live
     simulated = simulate(spec, out=tmp_path / "simulated")
@@ -42,7 +43,7 @@ def test_deployment_is_simulation(four: Federation, tmp_path: Path) -> None:
 
 
 def test_a_client_process_that_is_killed_comes_back_and_nothing_is_lost(four: Federation) -> None:
-    job = four.submit("killed", lasting_spec(100_000, 4, "float32", deadline=2.0))
+    job = four.submit(Plan.local("killed", lasting_spec(100_000, 4, "float32", deadline=2.0)))
     kill_at(four, "killed", 60, lambda: job_process(four.clients["site-2"].pid, job), kill_one)
     away = wait_until(four, "killed", lambda live: "site-2" not in live.more["present"])
     back = wait_until(four, "killed", lambda live: "site-2" in live.more["present"])

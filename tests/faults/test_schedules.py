@@ -11,7 +11,7 @@ import pytest
 
 from faults.world import Log, World
 from flexfl.deploy.protocol import Client, Server
-from flexfl.deploy.protocol.messages import Ask, Fate
+from flexfl.deploy.protocol.messages import Acknowledgement, Question
 
 SCHEDULES = int(os.environ.get("FLEXFL_SCHEDULES", "2000"))
 BLOCKS = 20
@@ -56,25 +56,35 @@ class LateLog(Log):
 
 
 class Forgetful(Client):
-    """Takes for granted that its last update was taken."""
+    """Takes for granted that its last update was accepted."""
 
     def answer(self, data: bytes) -> bytes | None:
-        ask = Ask.decode(data)
-        return super().answer(replace(ask, fate=Fate(self._state.life, self._state.number)).encode())
+        known = Acknowledgement(self._state.life, self._state.number)
+        return super().answer(replace(Question.decode(data), acknowledgement=known).encode())
+
+
+class Amnesiac(Client):
+    """Comes back with the knobs of a new client."""
+
+    def _restore(self, stored: dict[str, bytes]) -> None:
+        fresh = self.trainer.state()
+        super()._restore(stored)
+        self.trainer.restore(fresh)
 
 
 class Silent(Server):
-    """Never says what became of an update."""
+    """Never acknowledges an update."""
 
-    def _ask(self, name: str) -> Ask:
-        return replace(super()._ask(name), fate=Fate())
+    def _question(self, name: str) -> Question:
+        return replace(super()._question(name), acknowledgement=Acknowledgement())
 
 
 class Credulous(Server):
-    """Takes whatever comes, as often as it comes."""
+    """Accepts every update, as often as it comes."""
 
-    def _take(self, sender: str, answer: Any, known: Any) -> None:
-        super()._take(sender, answer, replace(known, fate=replace(known.fate, number=answer.number - 1)))
+    def _receive_update(self, sender: str, answer: Any, status: Any) -> None:
+        before = replace(status.acknowledgement, number=answer.number - 1)
+        super()._receive_update(sender, answer, replace(status, acknowledgement=before))
 
 
 class Unsynced(Log):
@@ -95,6 +105,7 @@ class Unsynced(Log):
         {"make_store": LateLog},
         {"make_store": Unsynced},
         {"make_client": Forgetful},
+        {"make_client": Amnesiac},
         {"make_server": Silent},
         {"make_server": Credulous},
     ],

@@ -6,6 +6,8 @@ send. After every event the ledger is held, exactly, against what is on the disk
 
     x + r + Σ w·e + what is in flight + what was wiped = x₀ + Σ w·(applied steps)
 
+and now and then the memory of every living process (queues, costs) against its disk.
+
 Numbers are small multiples of powers of two, so that sums are exact in any order.
 """
 
@@ -22,14 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.control.baselines import RandomisedSend, TopKSend
-from flexfl.control.policy import FixedCompute, OnlineSend, Policy, SendAll
-from flexfl.control.queues import VirtualQueue
-from flexfl.costs import ConstantCompute, ConstantMessage
-from flexfl.deploy.protocol import Client, Downlink, ProtocolError, Server, Work
-from flexfl.deploy.protocol.messages import TAKEN
-from flexfl.deploy.protocol.store import unpacked
-from flexfl.streams import Streams
+from flexfl.compress import TopK
+from flexfl.control import Budget, ByKnob, FixedProb, Full, Online, Randomised, Setup, TopKRatio
+from flexfl.costs import Affine, ConstantCompute, ConstantMessage
+from flexfl.deploy.protocol import Client, ProtocolError, Server, Trainer
+from flexfl.deploy.protocol.messages import ACCEPTED
+from flexfl.deploy.protocol.store import unpack, unpack_state
+from flexfl.state import State
+from flexfl.streams import Entities, Moment, Streams
 from flexfl.wire.sparse import decode
 
 DIM = 6
@@ -174,23 +176,35 @@ class World:
             self.kill(name)
 
     def _new(self, name: str, store: Any) -> Any:
-        streams = Streams(self.seed)
+        setup = self.setup()
         if name == "server":
-            link = Downlink(rule(self.kinds[0]), ConstantMessage(0.01, 1.0), streams, "float64")
-            return self.make_server(RUN, self.weights, store, self.start, link, latest=self.latest)
+            downlink = setup.sender("downlink", Entities.the_server(), DIM)
+            return self.make_server(RUN, self.weights, store, self.start, downlink, latest=self.latest)
         place = self.names.index(name)
-        work = Work(
-            place,
-            len(self.names),
-            Policy(FixedCompute(PROB), rule(self.kinds[1]), SendAll()),
-            {"compute": ConstantCompute(), "uplink": ConstantMessage(0.01, 1.0)},
-            streams,
+        client = Entities.one_client(place, len(self.names))
+        trainer = Trainer(
+            setup.knob(client, DIM),
+            setup.sender("uplink", client, DIM),
             RATE,
             lambda params, used, iteration: (gradient(place, used), 0.0),
-            "float64",
         )
         return self.make_client(
-            name, RUN, store, work, dim=DIM, dtype="float64", new_life=lambda: self.rng.getrandbits(40) | 1
+            name, RUN, store, trainer, dim=DIM, dtype="float64", new_life=lambda: self.rng.getrandbits(40) | 1
+        )
+
+    def setup(self) -> Setup:
+        """Return the setup that a process makes for itself."""
+        policies = {
+            "compute": FixedProb(PROB),
+            "downlink": policy(self.kinds[0]),
+            "uplink": policy(self.kinds[1]),
+        }
+        return Setup(
+            policy=ByKnob(policies),
+            costs={"compute": ConstantCompute(), "uplink": Drifting(), "downlink": Drifting()},
+            compressors={"uplink": TopK(), "downlink": TopK()},
+            budgets={"uplink": Budget(_BUDGET[self.kinds[1]]), "downlink": Budget(_BUDGET[self.kinds[0]])},
+            streams=Streams(self.seed),
         )
 
     def machine(self, name: str) -> Machine:
@@ -209,7 +223,7 @@ class World:
         self.machine(sender).disk.burn()
 
     def ask(self) -> None:
-        for name, data in self.server.process.asks().items():
+        for name, data in self.server.process.questions().items():
             self.send(name, "server", data)
 
     def deliver(self, place: int, *, keep: bool = False) -> None:
@@ -219,7 +233,7 @@ class World:
             return
         try:
             if to == "server":
-                process.hear(sender, data)
+                process.receive(sender, data)
             elif (answer := process.answer(data)) is not None:
                 self.send("server", to, answer)
         except ProtocolError as error:
@@ -270,7 +284,7 @@ class World:
             applied = steps(self.names.index(name), state["used"])
             self.wiped.append(
                 Wiped(
-                    name, state["life"], applied, unpacked(kept["residual"]), state["number"], kept["pending"]
+                    name, state["life"], applied, unpack(kept["residual"]), state["number"], kept["pending"]
                 )
             )
         self.clients[name].disk.synced = b""
@@ -282,7 +296,7 @@ class World:
         kept = self.server.disk.values
         if not kept:
             return
-        found = unpacked(kept["params"]) + unpacked(kept["residual"])
+        found = unpack(kept["params"]) + unpack(kept["residual"])
         expected = self.start.copy()
         known = json.loads(kept["clients"])
         events = [json.loads(value) for name, value in kept.items() if name.startswith("event/")]
@@ -291,26 +305,43 @@ class World:
             if own:
                 state = json.loads(own["state"])
                 expected += self.weights[name] * steps(place, state["used"])
-                found += self.weights[name] * unpacked(own["residual"])
-                life, number, what, *_ = known[name]
-                taken = (life, number, what) == (state["life"], state["number"], TAKEN)
-                if own["pending"] and not taken:
-                    found += self.weights[name] * decode(own["pending"], DIM)
+                found += self.weights[name] * unpack(own["residual"])
+                life, number, outcome, *_ = known[name]
+                accepted = (life, number, outcome) == (state["life"], state["number"], ACCEPTED)
+                if own["pending"] and not accepted:
+                    found += self.weights[name] * decode(own["pending"], DIM).dense()
         for gone in self.wiped:
             weight = self.weights[gone.client]
             expected += weight * (gone.applied - gone.residual)
             if gone.pending:
-                life, number, what, *_ = known[gone.client]
-                fates = [(event["life"], event["number"], event["fate"]) for event in events]
-                taken = (gone.life, gone.number, TAKEN) in [(life, number, what), *fates]
-                if not taken:  # still on its way, or lost with the rest
-                    found += weight * decode(gone.pending, DIM)
+                newest = tuple(known[gone.client][:3])
+                earlier = [(event["life"], event["number"], event["outcome"]) for event in events]
+                accepted = (gone.life, gone.number, ACCEPTED) in [newest, *earlier]
+                if not accepted:  # still on its way, or lost with the rest
+                    found += weight * decode(gone.pending, DIM).dense()
         assert np.array_equal(found, expected), f"seed {self.seed}: {found} is not {expected}"
 
+    def check_memories(self) -> None:
+        """What a process remembers of its knobs is what its disk holds, bit for bit."""
+        for name in ["server", *self.names]:
+            machine = self.machine(name)
+            values = machine.disk.values
+            if machine.process is None or not values:
+                continue
+            server = name == "server"
+            memory = (machine.process.downlink if server else machine.process.trainer).state()
+            stored = unpack_state(values["knob" if server else "knobs"])
+            same = memory.keys() == stored.keys() and all(
+                np.array_equal(value, stored[key]) for key, value in memory.items()
+            )
+            assert same, f"seed {self.seed}: {name} remembers {memory}, its disk {stored}"
+
     def run(self, events: int) -> None:
-        for _ in range(events):
+        for number in range(events):
             self.happen()
             self.check()
+            if number % 10 == 0:
+                self.check_memories()
 
     def heal(self) -> None:
         """No more faults: everyone takes part again, and every update arrives."""
@@ -330,7 +361,7 @@ class World:
             server.close()
             self.check()
         for _ in range(2):  # training is over: everyone gets the model
-            for name, data in server.asks(last=True).items():
+            for name, data in server.questions(last=True).items():
                 self.send(name, "server", data)
             while self.network:
                 self.deliver(0)
@@ -341,13 +372,33 @@ class World:
         assert len(versions) == 1, f"seed {self.seed}: the models differ"
 
 
-def rule(kind: str) -> Any:
+_BUDGET = {"online": 0.3, "randomised": 0.4, "top-k": 1.0, "all": 1.0}
+
+
+def policy(kind: str) -> Any:
     return {
-        "online": OnlineSend(VirtualQueue(0.3, initial=0.1, floor=0.001), 0.5),
-        "randomised": RandomisedSend(0.4, 0.5),
-        "top-k": TopKSend(0.34),
-        "all": SendAll(),
+        "online": Online(tradeoff=0.5, initial_queue=0.1, floor=0.001),
+        "randomised": Randomised(0.5),
+        "top-k": TopKRatio(0.34),
+        "all": Full(),
     }[kind]
+
+
+class Drifting:
+    """A cost with a memory: every iteration in which it is asked makes the next one dearer, up to a limit."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def at(self, moment: Moment) -> Affine:
+        self.asked = self.asked % 7 + 1
+        return ConstantMessage(0.01 * self.asked, 1.0).at(moment)
+
+    def state(self) -> State:
+        return {"asked": np.array(self.asked)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.asked = int(state["asked"])
 
 
 @cache

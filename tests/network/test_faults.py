@@ -54,7 +54,7 @@ def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_whole_client_that_is_killed_rejoins_when_it_is_started_again(
     three: Federation, longer: Path
 ) -> None:
-    three.submit("client", spec_of(1500))
+    three.submit(Plan.local("client", spec_of(1500)))
     kill_at(three, "client", 100, three.clients["site-2"].pid, kill_family)
     back = Process(three.folder / "site-2")
     try:
@@ -75,7 +75,7 @@ def test_a_whole_client_that_is_killed_rejoins_when_it_is_started_again(
 
 def test_a_server_that_is_killed_resumes_where_it_was(three: Federation, undisturbed: Path) -> None:
     spec = spec_of(600, deadline=30.0)
-    three.submit("server", spec)
+    three.submit(Plan.local("server", spec))
     kill_at(three, "server", 150, three.server.pid, kill_family)
     back = Process(three.folder / SERVER)
     try:

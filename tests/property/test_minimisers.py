@@ -7,13 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfl.compress import DenseMagnitudes
-from flexfl.control import closed_form, search
+from flexfl.compress import PlainVectors, RoundedTopK, TopK
+from flexfl.control import online, search
 from flexfl.costs import Affine, Linear, Staircase
+from flexfl.costs.base import cost_of_one
+from flexfl.sim.residuals import Residuals
+from flexfl.streams import Entities, Streams
 from strategies import positive, rows, vectors
 
 QUEUE = st.one_of(st.just(0.0), positive())
 GRID = np.concatenate([np.geomspace(1e-6, 1, 4000), np.linspace(1e-3, 1, 4000)])
+
+
+def choices(b, compressor=None):
+    """What a rule may ask of b, by the plain path."""
+    who = Entities.all_clients(len(b)) if b.ndim > 1 else Entities.one_client(0, 1)
+    return PlainVectors(b, compressor or TopK(), Streams(1).moment("uplink", 0, b.shape[-1], who))
 
 
 def every_k(b, V, Phi, cost):
@@ -24,7 +33,7 @@ def every_k(b, V, Phi, cost):
 
 @given(positive(), QUEUE, st.one_of(st.just(0.0), positive()))
 def test_compute_prob_is_never_beaten(V, Lam, alpha):
-    q = float(closed_form.compute_prob(V, Lam, alpha))
+    q = float(online.compute_prob(V, Lam, alpha))
     assert 0 < q <= 1
     best = V / q + Lam * alpha * q
     assert best <= np.min(V / GRID + Lam * alpha * GRID) * (1 + 1e-12)
@@ -32,12 +41,12 @@ def test_compute_prob_is_never_beaten(V, Lam, alpha):
 
 @pytest.mark.parametrize(("Lam", "alpha"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
 def test_a_free_iteration_is_used(Lam, alpha):
-    assert closed_form.compute_prob(0.02, Lam, alpha) == 1.0
+    assert online.compute_prob(0.02, Lam, alpha) == 1.0
 
 
 @given(vectors(), positive(), QUEUE, st.one_of(st.just(0.0), positive()), st.one_of(st.just(0.0), positive()))
 def test_num_sent_is_never_beaten(b, V, Phi, beta, gamma):
-    k = int(closed_form.num_sent(V, Phi, beta, gamma, DenseMagnitudes(b)))
+    k = int(online.num_sent(V, Phi, beta, gamma, choices(b)))
     objective = every_k(b, V, Phi, Affine(np.asarray(beta), np.asarray(gamma)))
     assert 0 <= k < len(objective)
     assert objective[k] <= objective.min() + 1e-9 * (1 + abs(objective.min()))
@@ -48,7 +57,7 @@ def test_the_papers_j_star_sends_one_too_many():
     b = np.array([2.0, 1.0])
     V, Phi, beta, gamma = 1.0, 1.0, 0.0, 2.0
     j_star = next(j for j in (1, 2) if Phi * gamma - V * np.sort(b)[::-1][j - 1] ** 2 >= 0)
-    k = int(closed_form.num_sent(V, Phi, beta, gamma, DenseMagnitudes(b)))
+    k = int(online.num_sent(V, Phi, beta, gamma, choices(b)))
     assert (k, j_star) == (1, 2)
     objective = every_k(b, V, Phi, Affine(np.asarray(beta), np.asarray(gamma)))
     assert objective[k] < objective[j_star]
@@ -57,8 +66,8 @@ def test_the_papers_j_star_sends_one_too_many():
 @given(rows(), positive(), QUEUE, positive(), positive())
 def test_search_equals_the_closed_form_over_k(b, V, Phi, beta, gamma):
     cost = Affine(np.asarray(beta), np.asarray(gamma))
-    by_search = search.num_sent(V, Phi, cost, DenseMagnitudes(b))
-    by_formula = closed_form.num_sent(V, Phi, beta, gamma, DenseMagnitudes(b))
+    by_search = search.amounts(V, Phi, cost, choices(b))
+    by_formula = online.num_sent(V, Phi, beta, gamma, choices(b))
     for row, k, other in zip(b, by_search, by_formula, strict=True):
         # Where two k are equally good, either is right: their objectives agree.
         objective = every_k(row, V, Phi, cost)
@@ -68,24 +77,23 @@ def test_search_equals_the_closed_form_over_k(b, V, Phi, beta, gamma):
 @given(positive(), positive(), positive())
 def test_search_equals_the_closed_form_over_q(V, Lam, alpha):
     q = float(search.compute_prob(V, Lam, Linear(np.asarray(alpha))))
-    assert q == pytest.approx(float(closed_form.compute_prob(V, Lam, alpha)), rel=1e-6)
+    assert q == pytest.approx(float(online.compute_prob(V, Lam, alpha)), rel=1e-6)
 
 
 @given(vectors(12), positive(), QUEUE, st.data())
 def test_search_is_exact_for_any_cost_of_k(b, V, Phi, data):
     """Costs drawn at random, so neither monotone nor convex."""
     prices = np.array([0.0] + [data.draw(st.floats(0, 10)) for _ in b])
-    k = int(search.num_sent(V, Phi, lambda k: prices[np.asarray(k)], DenseMagnitudes(b)))
+    k = int(search.amounts(V, Phi, lambda k: prices[np.asarray(k)], choices(b)))
     objective = every_k(b, V, Phi, lambda k: prices[k])
     assert objective[k] == pytest.approx(objective.min(), rel=1e-9, abs=1e-9)
 
 
-def test_search_over_k_is_exact_beyond_one_chunk(monkeypatch):
+@pytest.mark.parametrize("make", [choices, Residuals], ids=["plain", "fused"])
+def test_a_staircase_for_several_at_once(make):
     b = np.random.default_rng(1).normal(size=(3, 50))
     cost = Staircase(np.array([0.5, 1.0, 2.0]), np.asarray(7.0))
-    whole = search.num_sent(1.0, 1.0, cost, DenseMagnitudes(b))
-    monkeypatch.setattr(search, "_CHUNK", 8)
-    assert np.array_equal(search.num_sent(1.0, 1.0, cost, DenseMagnitudes(b)), whole)
+    whole = search.amounts(1.0, 1.0, cost, make(b))
     for row, price, k in zip(b, cost.per_packet, whole, strict=True):
         assert k == np.argmin(every_k(row, 1.0, 1.0, lambda k, p=price: p * np.ceil(k / 7)))
 
@@ -116,5 +124,82 @@ def test_search_over_q_for_many_entities_at_once():
     V, Lam = 0.02, np.array([0.0, 0.5, 3.0, 40.0])
     alpha = np.array([0.3, 0.9, 0.1, 1.0])
     np.testing.assert_allclose(
-        search.compute_prob(V, Lam, Linear(alpha)), closed_form.compute_prob(V, Lam, alpha), rtol=1e-6
+        search.compute_prob(V, Lam, Linear(alpha)), online.compute_prob(V, Lam, alpha), rtol=1e-6
     )
+
+
+# What the search promises, and keeps --------------------------------------------------------------
+
+
+@given(rows(dtype=np.float32), positive(), QUEUE, positive(), st.integers(1, 9))
+def test_bins_find_what_trying_every_k_finds(b, V, Phi, price, size):
+    """The engine's way for costs that never fall: bins of magnitude, most of them ruled out by a bound."""
+    cost = Staircase(np.asarray(price), np.asarray(float(size)))
+    for row, k in zip(b, search.amounts(V, Phi, cost, Residuals(b.copy())), strict=True):
+        objective = every_k(row.astype(np.float64), V, Phi, cost)
+        assert objective[k] <= objective.min() + 1e-9 * (1 + abs(objective.min()))
+
+
+@pytest.mark.parametrize("make", [choices, Residuals], ids=["plain", "fused"])
+def test_small_components_beside_a_large_one_are_seen(make):
+    """Sums from the largest down would lose them: 10⁹² + 10⁻⁴·k is 10¹⁸ for any k."""
+    b = np.append(1e9, np.full(1000, 0.01))[None]
+    cost = Staircase(np.asarray(0.02), np.asarray(1001.0))
+    k = int(search.amounts(1.0, 3.0, cost, make(b))[0])
+    assert k == 1001  # 0.06; with k = 1 it would be 0.06 + 0.1
+
+
+@given(vectors(12), positive(), QUEUE, st.sampled_from(["float16", "bfloat16"]), positive(), positive())
+def test_rounded_values_are_chosen_exactly(b, V, Phi, values, beta, gamma):
+    """What rounding leaves behind counts: no k beats the closed form, nor the search."""
+    compressor, cost = RoundedTopK(values), Affine(np.asarray(beta), np.asarray(gamma))
+    offers = compressor.offers(b, np.random.default_rng)
+    objective = V * offers.kept + Phi * cost(offers.components)
+    least = objective.min() + 1e-9 * (1 + abs(objective.min()))
+    assert objective[int(online.num_sent(V, Phi, beta, gamma, choices(b, compressor)))] <= least
+    assert objective[int(search.amounts(V, Phi, cost, choices(b, compressor)))] <= least
+
+
+def test_a_window_of_q_that_is_narrow():
+    """2·10⁻⁴ wide: the even grid has a point in every 1/8192."""
+
+    def cost(q):
+        q = np.asarray(q)
+        return np.where((q > 0.6171) & (q < 0.6173), 0.01, 5.0)
+
+    q = float(search.compute_prob(0.02, 1.0, cost))
+    assert 0.02 / q + cost(q) < 0.06
+
+
+def test_breakpoints_that_a_cost_names():
+    class Slit:
+        breakpoints = np.array([0.123456789])
+
+        def __call__(self, q):
+            return np.where(np.asarray(q) == 0.123456789, 0.0, 5.0)
+
+    assert float(search.compute_prob(0.02, 1.0, Slit())) == 0.123456789
+
+
+@given(V=positive(1e-3, 10), Lam=positive(), jumps=st.lists(st.floats(1e-5, 1), min_size=1, max_size=5))
+def test_a_cost_of_q_that_never_falls_is_met_within_its_promise(V, Lam, jumps):
+    """Jumps anywhere: the best q is 1 or just below a jump."""
+    places = np.sort(jumps)
+
+    def cost(q):
+        return np.searchsorted(places, q, side="left").astype(float) + 0.1 * np.asarray(q)
+
+    q = float(search.compute_prob(V, Lam, cost))
+    best = min(V / p + Lam * cost(p) for p in [*places, 1.0])
+    assert V / q + Lam * cost(q) <= best * 1.0035
+
+
+def test_one_of_a_cost_for_many():
+    """By its fields where it is a dataclass, among all where it is any function."""
+    amounts = np.arange(20)
+    prices = np.array([0.5, 1.0, 2.0])
+    stairs = Staircase(prices, np.asarray(7.0))
+    for n in range(3):
+        expected = prices[n] * np.ceil(amounts / 7)
+        assert np.array_equal(cost_of_one(stairs, n, (3,))(amounts), expected)
+        assert np.array_equal(cost_of_one(lambda k: stairs(k), n, (3,))(amounts), expected)

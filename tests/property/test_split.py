@@ -7,20 +7,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfl.algorithm import client
-from flexfl.algorithm.reference import _largest
-from flexfl.compress import DenseMagnitudes, topk, topk_mask
-from flexfl.control import closed_form
+from flexfl.compress import PlainVectors, TopK, topk_mask
+from flexfl.control import online
 from flexfl.sim import kernels
-from flexfl.sim.selection import Residuals
+from flexfl.sim.plain_residuals import PlainResiduals
+from flexfl.sim.residuals import Residuals
+from flexfl.streams import Entities, Streams
 from strategies import rows, vectors
+
+
+def moment(b):
+    who = Entities.all_clients(len(b)) if b.ndim > 1 else Entities.one_client(0, 1)
+    return Streams(1).moment("uplink", 0, b.shape[-1], who)
+
+
+def plain(b):
+    return PlainVectors(b, TopK(), moment(b))
+
+
+def by_sorting(vector, k):
+    """The k components of largest magnitude, lowest index first among equals; by a full stable sort."""
+    order = np.argsort(-np.abs(vector), kind="stable")[:k]
+    message = np.zeros_like(vector)
+    message[order] = vector[order]
+    return message
+
+
+def topk(b, k):
+    return np.where(topk_mask(b, k), b, np.zeros((), b.dtype))
+
+
+def leaves(view, k, weights, total):
+    """Send k of each row, and return ‖b − v‖²."""
+    view.take(k).add_to(total, weights)
+    return view.energy
 
 
 @given(rows(), st.data())
 def test_split_loses_nothing_and_sends_exactly_k(b, data):
     k = np.array([data.draw(st.integers(0, b.shape[1])) for _ in b])
     v = topk(b, k)
-    e = client.keep(b, v)
+    e = b - v
     assert np.array_equal(v + e, b)
     assert np.all((v == 0) | (e == 0))
     assert np.array_equal(topk_mask(b, k).sum(axis=1), k)
@@ -29,7 +56,9 @@ def test_split_loses_nothing_and_sends_exactly_k(b, data):
 @given(vectors(), st.data())
 def test_topk_equals_a_full_stable_sort(b, data):
     k = data.draw(st.integers(0, len(b)))
-    assert np.array_equal(topk(b, k), _largest(b, k))
+    assert np.array_equal(topk(b, k), by_sorting(b, k))
+    message = TopK().compress(b, k, np.random.default_rng)
+    assert np.array_equal(message.dense(), by_sorting(b, k))
 
 
 def test_ties_go_to_the_lowest_index():
@@ -50,29 +79,43 @@ def test_no_other_choice_of_k_components_leaves_less_behind(b, data):
 
 @given(rows(), st.floats(0, 3))
 def test_magnitudes_say_what_a_plain_count_says(b, cut):
-    for view in (DenseMagnitudes(b), Residuals(b.copy()), Residuals(b.astype(np.float32))):
+    for view in (plain(b), Residuals(b.copy()), Residuals(b.astype(np.float32))):
         count, energy = view.above(cut)
         chosen = np.abs(b) > cut
         assert np.array_equal(count, chosen.sum(axis=1))
         np.testing.assert_allclose(energy, np.sum(b**2 * chosen, axis=1), rtol=1e-12)
-        sums = view.energies()
-        assert sums.shape == (b.shape[0], b.shape[1] + 1)
-        np.testing.assert_allclose(sums[:, -1], np.sum(b**2, axis=1), rtol=1e-12)
-        assert np.all(np.diff(sums, axis=1) >= 0)
-        assert np.all(np.diff(sums, n=2, axis=1) <= 1e-9)
+        for n, row in enumerate(b):
+            kept = view.offers(n).kept
+            squares = np.sort(np.square(row[row != 0], dtype=np.float64))[::-1]
+            expected = [squares[k:].sum() for k in range(len(squares) + 1)]
+            np.testing.assert_allclose(kept, expected, rtol=1e-6, atol=1e-12)
 
 
+@given(rows(dtype=np.float32))
+def test_bins_have_the_sums_of_a_sort_at_their_edges_and_inside(b):
+    view = Residuals(b.copy())
+    for n, row in enumerate(b):
+        kept = plain(row).offers(0).kept
+        edges, left = view.bins(n)
+        np.testing.assert_allclose(left, kept[edges], rtol=1e-12, atol=1e-300)
+        for place in range(len(edges) - 1):
+            inside = np.arange(edges[place] + 1, edges[place + 1] + 1)
+            np.testing.assert_allclose(view.inside(n, place), kept[inside], rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("kind", [Residuals, lambda b: PlainResiduals(b, TopK())], ids=["fused", "plain"])
 @given(rows(dtype=np.float32), st.booleans(), st.data())
-def test_kernels_send_what_topk_sends(b, ask_first, data):
+def test_kernels_send_what_topk_sends(kind, b, ask_first, data):
     """Both ways of the engine, by a known threshold and by selection, equal the plain top-k."""
     weights = np.linspace(0.1, 1.0, len(b))
     residuals, total = b.copy(), np.zeros(b.shape[1])
-    view = Residuals(residuals)
+    view = kind(residuals)
+    view.expect(0.0, moment(b))
     if ask_first:
         k, _ = view.above(data.draw(st.floats(0, 3)))
     else:
         k = np.array([data.draw(st.integers(0, b.shape[1])) for _ in b])
-    kept = view.send(k, weights, total)
+    kept = leaves(view, k, weights, total)
     v = topk(b, k)
     assert np.array_equal(residuals, b - v)
     np.testing.assert_allclose(total, weights @ v.astype(np.float64), rtol=1e-12, atol=1e-12)
@@ -82,7 +125,7 @@ def test_kernels_send_what_topk_sends(b, ask_first, data):
 @given(rows(dtype=np.float32), st.data())
 def test_what_is_remembered_decides_as_reading_does(b, data):
     """Over iterations in which few rows change, rows that are not read again decide the same."""
-    residuals, plain = b.copy(), b.copy()
+    residuals, copied = b.copy(), b.copy()
     view = Residuals(residuals)
     again = Residuals(b.copy())  # stopped and resumed after every iteration
     number = st.floats(0, 2)
@@ -90,19 +133,19 @@ def test_what_is_remembered_decides_as_reading_does(b, data):
         Phi, beta, gamma = (np.array([data.draw(number) for _ in b]) for _ in range(3))
         chosen = np.flatnonzero([data.draw(st.booleans()) for _ in b])
         grads = np.array([[data.draw(st.floats(-1, 1, width=32)) for _ in row] for row in b], np.float32)
-        view.expect(closed_form.cut(0.5, Phi, gamma))
+        view.expect(online.threshold(0.5, Phi, gamma))
         view.entering(chosen)
         view.add(chosen, 0, np.ones(len(chosen), np.float32), grads[chosen])
         view.entered(chosen)
-        plain[chosen] += grads[chosen]
-        assert np.array_equal(residuals, plain)
-        k = closed_form.num_sent(0.5, Phi, beta, gamma, view)
-        assert np.array_equal(k, closed_form.num_sent(0.5, Phi, beta, gamma, DenseMagnitudes(plain)))
+        copied[chosen] += grads[chosen]
+        assert np.array_equal(residuals, copied)
+        k = online.num_sent(0.5, Phi, beta, gamma, view)
+        assert np.array_equal(k, online.num_sent(0.5, Phi, beta, gamma, plain(copied)))
         total = np.zeros(b.shape[1])
-        kept = view.send(k, 1.0, total)
-        plain -= topk(plain, k)
-        assert np.array_equal(residuals, plain)
-        np.testing.assert_allclose(kept, np.sum(plain.astype(float) ** 2, axis=1), rtol=1e-9, atol=1e-9)
+        kept = leaves(view, k, 1.0, total)
+        copied -= topk(copied, k)
+        assert np.array_equal(residuals, copied)
+        np.testing.assert_allclose(kept, np.sum(copied.astype(float) ** 2, axis=1), rtol=1e-9, atol=1e-9)
         again = Residuals(residuals)
         again.recall(view.knowledge())
         assert np.array_equal(again.energy, view.energy)
@@ -114,7 +157,7 @@ def test_a_row_is_left_unread_only_if_its_excess_is_too_small(b, first, second, 
     view = Residuals(b)
     view.above(first)
     count, energy = view.above(second, enough)
-    true_count, true_energy = DenseMagnitudes(b).above(second)
+    true_count, true_energy = plain(b).above(second)
     excess = true_energy - true_count * second**2
     told = (count == true_count) & np.isclose(energy, true_energy)
     assert np.all(told | ((count == 0) & (excess < enough)))
@@ -137,7 +180,7 @@ def test_products_enter_as_if_written_down(clients, samples, outputs, width, dty
     ).reshape(clients, -1)
     wanted[chosen, start + outputs * width : -1] += step[:, None] * g.sum(axis=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "_PIECE", width * 2)  # several pieces of a product, the last one short
+        patch.setattr(kernels, "PIECE", width * 2)  # several pieces of a product, the last one short
         view = Residuals(b)
         view.entering(chosen)
         view.add(chosen, 0, step, np.zeros((clients, start), dtype))
@@ -166,7 +209,7 @@ def test_the_kth_largest_is_found_like_by_a_stable_sort(dtype, data):
     wide = st.floats(width=np.dtype(dtype).itemsize * 8, allow_nan=False, allow_infinity=False)
     b = np.array([data.draw(st.lists(pool | wide, min_size=1, max_size=60))], dtype=dtype)
     k = data.draw(st.integers(1, b.shape[1]))
-    cut, last = kernels.find_cuts(b, np.array([0]), np.array([k]))
+    cut, last = Residuals(b)._find_cuts(np.array([0]), np.array([k]))
     sizes = np.abs(b[0])
     order = np.argsort(-sizes, kind="stable")[:k]
     assert cut[0] == sizes[order[-1]]

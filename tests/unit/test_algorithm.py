@@ -1,32 +1,69 @@
-"""The pure steps of Algorithm 1, for one client and for many."""
+"""The pure steps of Algorithm 1, for one client and for many; and the oracle's lines on a case by hand."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from flexfl.algorithm import client, server
+from flexfl.algorithm import accumulate, equal_weights, reference, step_size
+from flexfl.compress import TopK
+from flexfl.control import Full, Setup, TopKRatio
+from flexfl.costs import ConstantCompute, ConstantMessage
+from flexfl.streams import Streams
 
 
 def test_accumulate_is_line_6():
     e, g = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[10.0, 20.0], [30.0, 40.0]])
-    step = client.step_size(0.1, np.array([0.5, 0.5]), np.array([True, False]))
+    step = step_size(0.1, np.array([0.5, 0.5]), np.array([True, False]))
     assert step.tolist() == [-0.2, 0.0]
-    assert client.accumulate(e, g, step).tolist() == [[-1.0, -2.0], [3.0, 4.0]]
-    one = client.accumulate(e[0], g[0], step[0])
-    assert one.tolist() == [-1.0, -2.0]
+    assert accumulate(e, g, step).tolist() == [[-1.0, -2.0], [3.0, 4.0]]
+    assert accumulate(e[0], g[0], step[0]).tolist() == [-1.0, -2.0]
 
 
-def test_aggregate_is_the_mean_over_all_clients_the_silent_ones_too():
-    r = np.array([1.0, 1.0])
-    messages = np.array([[3.0, 0.0], [0.0, 0.0], [0.0, 6.0]])
-    weights = server.equal_weights(3)
-    assert weights.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(server.aggregate(r, messages, weights), [2.0, 3.0])
-    np.testing.assert_allclose(server.aggregate(r, messages, [0.5, 0.25, 0.25]), [2.5, 2.5])
+def test_weights():
+    assert equal_weights(3).sum() == pytest.approx(1.0)
 
 
-def test_update_and_what_is_kept():
-    a, u = np.array([1.0, -2.0, 3.0]), np.array([0.0, -2.0, 0.0])
-    assert server.keep(a, u).tolist() == [1.0, 0.0, 3.0]
-    assert server.update(np.ones(3), u).tolist() == [1.0, -1.0, 1.0]
+def setup(policy):
+    costs = {"compute": ConstantCompute(), "uplink": ConstantMessage(), "downlink": ConstantMessage()}
+    return Setup(policy, costs, {"uplink": TopK(), "downlink": TopK()}, {}, Streams(1))
+
+
+def run(policy, iterations, weights=None):
+    """Two clients whose gradients never change: (4, 1, 0, 0) and (0, 1, 2, 0); η = 1."""
+    grads = np.array([[4.0, 1.0, 0.0, 0.0], [0.0, 1.0, 2.0, 0.0]])
+    steps = reference(
+        np.zeros(4),
+        lambda n, x, used: grads[n],
+        clients=2,
+        setup=setup(policy),
+        learning_rate=1.0,
+        iterations=iterations,
+        weights=weights,
+    )
+    return list(steps)
+
+
+def test_everything_sent_is_plain_sgd():
+    last = run(Full(), 3)[-1]
+    assert last.params.tolist() == [-6.0, -3.0, -3.0, 0.0]
+    assert not last.client_residual.any()
+    assert not last.server_residual.any()
+
+
+def test_what_is_not_sent_stays_and_is_sent_later():
+    """k = 1 up and down: lines 7, 10, 11 and 14 by hand."""
+    first, second = run(TopKRatio(0.25), 2)
+    assert first.client_residual.tolist() == [[0, -1, 0, 0], [0, -1, 0, 0]]
+    assert first.params.tolist() == [-2.0, 0, 0, 0]  # ½·(−4), the larger of a = (−2, 0, −1, 0)
+    assert first.server_residual.tolist() == [0, 0, -1.0, 0]
+    # b = (−4, −2, 0, 0) and (0, −2, −2, 0): among equals the lowest index goes.
+    assert second.client_residual.tolist() == [[0, -2.0, 0, 0], [0, 0, -2.0, 0]]
+    # a = (−2, −1, −1, 0), of which the first goes.
+    assert second.params.tolist() == [-4.0, 0, 0, 0]
+    assert second.server_residual.tolist() == [0, -1.0, -1.0, 0]
+
+
+def test_weights_count_in_line_10():
+    last = run(Full(), 1, weights=[0.75, 0.25])[-1]
+    assert last.params.tolist() == [-3.0, -1.0, -0.5, 0.0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import inspect
+import re
 import struct
 import zipfile
 from importlib import resources
@@ -18,15 +18,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from flexfl.data.augment import crop_flip
+from flexfl.data.catalogue import CATALOGUE, DATASETS
 from flexfl.data.datasets import load_federated, load_pairs
 from flexfl.data.federated import Federated
 from flexfl.data.idx import read_idx
 from flexfl.data.minibatches import Minibatches
-from flexfl.data.partition import PARTITIONS
 from flexfl.errors import FlexFLError, InputError
-from flexfl.models.build import NETWORKS
-from flexfl.spec import parse, partition, sections
-from flexfl.spec.sections import DataSpec
+from flexfl.spec import parse
 from flexfl.streams import Streams
 
 
@@ -331,7 +329,7 @@ def test_the_fingerprint_tells_who_holds_what() -> None:
 def test_fashion_mini() -> None:
     with resources.as_file(resources.files("flexfl.data") / "fashion_mini/fashion_mini.npz") as path:
         assert path.stat().st_size < 5_000_000
-    (train_x, train_y), (test_x, test_y) = load_pairs(DataSpec(name="fashion-mini"))
+    (train_x, train_y), (test_x, test_y) = load_pairs("fashion-mini")
     assert tuple(train_x.shape) == (6000, 28, 28)
     assert tuple(test_x.shape) == (1000, 28, 28)
     assert_array_equal(np.bincount(train_y), [600] * 10)
@@ -342,7 +340,7 @@ def test_fashion_mini() -> None:
     assert train_x.max().item() == pytest.approx((1 - 0.1307) / 0.3081)
     assert len(torch.unique(train_x.reshape(6000, -1), dim=0)) > 5900
 
-    data = load_federated(DataSpec(name="fashion-mini", clients=100), seed=1)
+    data = load_federated("fashion-mini", clients=100, partition="one-class", seed=1)
     assert_array_equal(data.sizes, [60] * 100)
     assert_array_equal([int(data.train_y[part[0]]) for part in data.parts], np.arange(100) // 10)
 
@@ -357,21 +355,76 @@ def test_unknown_names_are_listed_together() -> None:
     ]
 
 
-def test_the_names_that_a_spec_takes_are_those_there_are() -> None:
-    assert set(partition.PARTITIONS) == set(PARTITIONS)
-    for name, options in partition.PARTITIONS.items():
-        taken = inspect.signature(PARTITIONS[name]).parameters
-        assert [option for option in taken if taken[option].kind is inspect.Parameter.KEYWORD_ONLY] == [
-            *options
-        ]
-    assert set(sections.NETWORKS) == set(NETWORKS)
-    for name in sections.DATASETS:  # each has a loader: none falls through to another's error
-        spec = DataSpec(name=name, path="/nowhere/at/all")
+def test_every_dataset_has_a_loader() -> None:
+    """None falls through to another's error."""
+    assert set(CATALOGUE) < set(DATASETS)
+    for name in DATASETS:
         if name == "fashion-mini":
-            load_pairs(spec)
+            load_pairs(name, "/nowhere/at/all")
         else:
             with pytest.raises(FlexFLError, match="nowhere"):
-                load_pairs(spec)
+                load_pairs(name, "/nowhere/at/all")
+
+
+def test_a_dataset_that_is_not_there() -> None:
+    with pytest.raises(InputError, match="did you mean fashion-mini"):
+        load_pairs("fashion-min")
+    with pytest.raises(InputError, match=r"data\.name was a Python object"):
+        load_federated("given:Federated", clients=3)
+
+
+OWN_PARTITION = """
+def by_turns(labels, clients, generator, shift=0, *, ends=()):
+    order = list(range(shift, len(labels))) + list(ends)
+    return [order[n::clients] for n in range(clients)]
+
+def twice(labels, clients, generator): return [[0]] * (2 * clients)
+def number(labels, clients, generator): return clients
+def beyond(labels, clients, generator): return [[0], [len(labels)]]
+def negative(labels, clients, generator): return [[0], [-1]]
+def halves(labels, clients, generator): return [[0.5], [1]]
+def table(labels, clients, generator): return [[[0]], [[1]]]
+def empty(labels, clients, generator): return [[], [1]]
+def broken(labels, clients, generator): return labels["x"]
+"""
+
+
+@pytest.fixture
+def own_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "own_partition_of_this_test.py").write_text(OWN_PARTITION, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "own_partition_of_this_test"
+
+
+def test_a_partition_of_ones_own(own_partition: str) -> None:
+    data = Federated.split(pair(10), clients=3, partition=f"{own_partition}:by_turns")
+    assert [list(part) for part in data.parts] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    table = {"kind": f"{own_partition}:by_turns", "shift": 4, "ends": [0, 1]}
+    data = Federated.split(pair(10), clients=3, partition=table)
+    assert [list(part) for part in data.parts] == [[4, 7, 0], [5, 8, 1], [6, 9]]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("twice", {}, "data.partition OWN:twice must return a list of 2 arrays, one for each client, got 4"),
+        ("number", {}, "data.partition OWN:number must return a list with the sample indices"),
+        ("beyond", {}, "must return sample indices from 0 to 9, got '10 to 10 for client 1'"),
+        ("negative", {}, "must return sample indices from 0 to 9, got '-1 to -1 for client 1'"),
+        ("halves", {}, "must return arrays (S_n,) of whole numbers"),
+        ("table", {}, "must return arrays (S_n,) of whole numbers"),
+        ("empty", {}, "data of client 0 must have at least one sample"),
+        ("broken", {}, "data.partition must have parameters that fit OWN:broken (IndexError"),
+        ("absent", {}, "data.partition.kind must name something that can be imported"),
+        ("by_turns", {"shfit": 1}, "data.partition.shfit is not a parameter of OWN:by_turns"),
+    ],
+)
+def test_a_partition_of_ones_own_that_is_wrong(
+    own_partition: str, name: str, options: dict[str, Any], told: str
+) -> None:
+    table = {"kind": f"{own_partition}:{name}", **options}
+    with pytest.raises(InputError, match=re.escape(told.replace("OWN", own_partition))):
+        Federated.split(pair(10), clients=2, partition=table)
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -427,12 +480,12 @@ def test_fashion_mnist_from_a_folder(tmp_path: Path) -> None:
     for split in ("train", "t10k"):
         (tmp_path / f"{split}-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(images)))
         (tmp_path / f"{split}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
-    (x, y), _ = load_pairs(DataSpec(name="fashion-mnist", path=str(tmp_path)))
+    (x, y), _ = load_pairs("fashion-mnist", str(tmp_path))
     assert y.tolist() == [3, 9]
     assert_allclose(x, (images / 255 - 0.1307) / 0.3081, rtol=1e-5, atol=1e-6)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(FlexFLError, match=r"t10k-labels-idx1-ubyte\.gz missing"):
-        load_pairs(DataSpec(name="fashion-mnist", path=str(tmp_path)))
+        load_pairs("fashion-mnist", str(tmp_path))
 
 
 ARRAYS = {
@@ -444,7 +497,7 @@ ARRAYS = {
 
 
 def load_file(path: Path) -> Any:
-    return load_pairs(DataSpec(name="file", path=str(path)))
+    return load_pairs("file", str(path))
 
 
 def test_npz(tmp_path: Path) -> None:
@@ -462,7 +515,7 @@ def test_cifar10_from_npz(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     labels = np.array([1, 2], dtype=np.uint8)
     np.savez(path, train_x=pixels, train_y=labels, test_x=pixels, test_y=labels)
-    (x, y), _ = load_pairs(DataSpec(name="cifar10", path=str(path)))
+    (x, y), _ = load_pairs("cifar10", str(path))
     assert (tuple(x.shape), y.tolist()) == ((2, 3, 32, 32), [1, 2])
     for channel, (mean, deviation) in enumerate(((0.4914, 0.2023), (0.4822, 0.1994), (0.4465, 0.2010))):
         expected = (pixels[:, channel] / 255 - mean) / deviation
@@ -471,7 +524,7 @@ def test_cifar10_from_npz(tmp_path: Path) -> None:
 
 def test_a_dataset_that_needs_a_path() -> None:
     with pytest.raises(InputError) as caught:
-        load_pairs(DataSpec(name="file"))
+        load_pairs("file")
     fault = fault_of(caught)
     assert fault.field == "data.path"
     assert "train_x" in fault.remedy

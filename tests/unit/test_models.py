@@ -13,15 +13,15 @@ from numpy.testing import assert_array_equal
 from torch import Tensor, nn
 
 from flexfl.errors import InputError
-from flexfl.models.build import NETWORKS, build_model
+from flexfl.models import NETWORKS
+from flexfl.models.build import MODELS, build_model
 from flexfl.models.build import check_model as check_with_loss
 from flexfl.models.flat import FlatModel
-from flexfl.spec.sections import ModelSpec
 from flexfl.streams import Streams
 
 
 def build(name: str, seed: int = 1, **options: Any) -> nn.Module:
-    return build_model(ModelSpec(name=name, options=options), Streams(seed))
+    return build_model(name, options, Streams(seed))
 
 
 def check_model(module: nn.Module, sample: Tensor, classes: int | None) -> list[Any]:
@@ -67,6 +67,11 @@ def test_the_initialisation_of_the_paper(name: str) -> None:
     assert last.weight.abs().max() <= bound
     assert last.bias.abs().max() <= bound
     assert last.bias.any()
+
+
+def test_a_spec_and_the_family_name_the_same_networks() -> None:
+    assert tuple(MODELS.members) == NETWORKS
+    assert list(MODELS.parameters("mlp")) == ["inputs", "hidden", "classes"]
 
 
 def test_options_reach_the_network() -> None:
@@ -302,10 +307,10 @@ def test_a_model_by_import_path(own_module: str) -> None:
         ("own_model_of_this_test:absent", {}, "model.name", "absent"),
         ("no_such_module_at_all:net", {}, "model.name", "no_such_module_at_all"),
         ("own_model_of_this_test:number", {}, "model.name", "int"),
-        ("own_model_of_this_test:net", {"widht": 3}, "model.options", "widht"),
+        ("own_model_of_this_test:net", {"widht": 3}, "model.options.widht", "did you mean width?"),
         ("own_model_of_this_test:net", {"width": "three"}, "model.options", "three"),
-        ("mlp", {"hiden": 3}, "model.options", "hiden"),
-        ("mlp", {"hidden": "three"}, "model.options", "three"),
+        ("mlp", {"hiden": 3}, "model.options.hiden", "did you mean hidden?"),
+        ("mlp", {"hidden": "three"}, "model.options.hidden", "three"),
         ("mlp", {"hidden": -1}, "model.options", "-1"),
         ("given:mine.Net", {}, "model.name", "flexfl.simulate"),
     ],

@@ -1,69 +1,81 @@
-"""Policies made by hand: one client decides as a thousand do, and knobs can be left alone."""
+"""Policies made by hand: budgets that are left out, and what each baseline decides."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from flexfl.compress import DenseMagnitudes
-from flexfl.control import FixedCompute, OnlineCompute, OnlineSend, SendAll, VirtualQueue, baselines, online
+from flexfl.compress import PlainVectors, TopK
+from flexfl.control import Budget, FixedProb, Full, Online, Periodic, Randomised, Scope, TopKRatio
+from flexfl.control.baselines import FixedCompute, SendAll
+from flexfl.control.online import OnlineCompute, OnlineSend
 from flexfl.costs import Affine, Linear, UniformCompute
-from flexfl.streams import Streams
+from flexfl.streams import Entities, Streams
 
-STREAMS = Streams(3)
+STREAMS, EVERYONE = Streams(3), Entities.all_clients(3)
 B = np.array([[3.0, 0.0, -1.0, 0.5], [0.1, 0.0, 0.0, 0.0], [-2.0, 2.0, 2.0, 2.0]])
 
 
-def test_one_client_decides_as_many_do():
-    costs, alpha = Affine(np.array([0.1, 0.2, 0.05]), np.array([0.3, 0.1, 0.2])), np.array([0.3, 0.5, 0.9])
-    many = online(compute=VirtualQueue([0.2] * 3, initial=1.0), uplink=VirtualQueue([0.1] * 3, initial=1.0))
-    moment = STREAMS.moment("uplink", 0, 4, (3,))
-    q = many.compute.decide(Linear(alpha), moment)
-    k = many.uplink.decide(costs, DenseMagnitudes(B), moment)
-    for n in range(3):
-        one = online(compute=VirtualQueue(0.2, initial=1.0), uplink=VirtualQueue(0.1, initial=1.0))
-        alone = STREAMS.moment("uplink", 0, 4)
-        assert one.compute.decide(Linear(alpha[n]), alone) == q[n]
-        cost = Affine(costs.per_message[n], costs.per_component[n])
-        assert one.uplink.decide(cost, DenseMagnitudes(B[n]), alone) == k[n]
+def scope(knob="uplink", budget=None, entities=EVERYONE, **more):
+    return Scope(knob, entities, None if budget is None else Budget(budget), **more)
 
 
-def test_knobs_without_a_queue_are_left_alone():
-    policy = online(uplink=VirtualQueue([0.1] * 3), tradeoff={"compute": 1.0, "uplink": 2.0, "downlink": 3.0})
-    assert isinstance(policy.compute, FixedCompute)
-    assert isinstance(policy.uplink, OnlineSend)
-    assert policy.uplink.tradeoff == 2.0
-    assert isinstance(policy.downlink, SendAll)
-    assert list(policy.queues) == ["uplink"]
-    controlled = online(compute=VirtualQueue(1.0), downlink=VirtualQueue(1.0))
-    assert isinstance(controlled.compute, OnlineCompute)
-    assert list(controlled.queues) == ["compute", "downlink"]
+def moment(knob="uplink", iteration=3):
+    return STREAMS.moment(knob, iteration, 4, EVERYONE)
+
+
+def sent(policy, budget=None, iteration=3):
+    view = PlainVectors(B, TopK(), moment(iteration=iteration))
+    cost = Affine(np.asarray(0.1), np.asarray(0.1))
+    return policy.send_rule(scope(budget=budget)).decide(cost, view, moment(iteration=iteration)).tolist()
+
+
+def test_knobs_without_a_budget_are_left_alone():
+    policy = Online(tradeoff={"uplink": 2.0})
+    assert isinstance(policy.compute_rule(scope("compute")), FixedCompute)
+    assert isinstance(policy.send_rule(scope("downlink")), SendAll)
+    assert isinstance(policy.compute_rule(scope("compute", 0.1)), OnlineCompute)
+    uplink = policy.send_rule(scope(budget=0.1))
+    assert isinstance(uplink, OnlineSend)
+    assert (uplink.tradeoff, uplink.queue.length.tolist(), float(uplink.queue.floor)) == (2.0, [1.0] * 3, 0.001)
+    assert policy.compute_rule(scope("compute", 0.1)).tradeoff == 0.02  # left out of the table: the default
+
+
+def test_settings_by_client_reach_the_client_alone():
+    policy = Online(tradeoff={"uplink": np.array([0.1, 0.2, 0.3])}, initial_queue=0.5)
+    alone = policy.send_rule(scope(budget=np.array([1.0, 2.0, 3.0]), entities=Entities.one_client(2, 3)))
+    assert (float(alone.tradeoff), float(alone.queue.budget), alone.queue.length.shape) == (0.3, 3.0, ())
+
+
+def test_shared_budgets():
+    shared = Scope("uplink", EVERYONE, Budget(np.array([0.6, 0.3]), np.array([0, 0, 1])))
+    assert shared.limits.tolist() == [0.3, 0.3, 0.3]  # divided evenly where nothing couples the draws
+    queue = shared.queue(initial=1.0)
+    queue.charge(np.array([1.0, 1.0, 1.0]))
+    assert queue.pressure.tolist() == [2.4, 2.4, 1.7]
 
 
 def test_baselines_made_by_hand():
-    moment, cost = STREAMS.moment("uplink", 3, 4, (3,)), Affine(np.asarray(0.1), np.asarray(0.1))
-    view, alpha = DenseMagnitudes(B), Linear(np.asarray(0.5))
-    nonzero = [3, 1, 4]
-    assert baselines.full().uplink.decide(cost, view, moment).tolist() == nonzero
-    assert baselines.full().compute.decide(alpha, moment).tolist() == [1.0] * 3
-    assert baselines.fixed_prob(0.3).compute.decide(alpha, moment).tolist() == [0.3] * 3
-    assert baselines.periodic(4).uplink.decide(cost, view, moment).tolist() == nonzero
-    assert baselines.periodic(3).uplink.decide(cost, view, moment).tolist() == [0, 0, 0]
-    assert baselines.top_k(0.5).uplink.decide(cost, view, moment).tolist() == [2, 1, 2]
-    assert baselines.top_k(1e-9).uplink.decide(cost, view, moment).tolist() == [1, 1, 1]
+    nonzero, alpha = [3, 1, 4], Linear(np.asarray(0.5))
+    assert sent(Full()) == nonzero
+    assert Full().compute_rule(scope("compute")).decide(alpha, moment("compute")).tolist() == [1.0] * 3
+    assert FixedProb(0.3).compute_rule(scope("compute")).decide(alpha, moment()).tolist() == [0.3] * 3
+    assert sent(Periodic(4)) == nonzero
+    assert sent(Periodic(3)) == [0, 0, 0]
+    assert isinstance(Periodic(3).send_rule(scope("downlink")), SendAll)
+    assert sent(TopKRatio(0.5)) == [2, 1, 2]
+    assert sent(TopKRatio(1e-9)) == [1, 1, 1]
 
 
 def test_randomised_spends_its_budget_in_expectation():
-    policy = baselines.randomised(ratio=0.5, compute=0.25, uplink=0.1, mean_cost=UniformCompute().mean_cost)
-    cost, view = Affine(np.asarray(0.2), np.asarray(0.1)), DenseMagnitudes(B)
-    sent = np.array(
-        [policy.uplink.decide(cost, view, STREAMS.moment("uplink", t, 4, (3,))) for t in range(4000)]
-    )
-    assert set(sent[:, 0]) == {0, 2}
-    assert np.mean(cost(sent), axis=0) == pytest.approx([0.1, 0.1, 0.1], rel=0.1)
-    moment = STREAMS.moment("compute", 0, 4, (3,))
-    assert policy.compute.decide(Linear(np.asarray(0.9)), moment).tolist() == [0.5] * 3
+    policy = Randomised(0.5)
+    all_sent = np.array([sent(policy, 0.1, t) for t in range(4000)])
+    assert set(all_sent[:, 0]) == {0, 2}
+    cost = Affine(np.asarray(0.1), np.asarray(0.1))
+    assert np.mean(cost(all_sent), axis=0) == pytest.approx([0.1, 0.1, 0.1], rel=0.1)
+    known = scope("compute", 0.25, mean_cost=UniformCompute().mean_cost)
+    assert policy.compute_rule(known).decide(Linear(np.asarray(0.9)), moment()).tolist() == [0.5] * 3
     # Without a known mean the cost of the iteration itself takes its place.
-    unknown = baselines.randomised(ratio=0.5, compute=0.25)
-    assert unknown.compute.decide(Linear(np.asarray(0.5)), moment).tolist() == [0.5] * 3
-    assert unknown.downlink.decide(cost, view, moment).tolist() == [2, 1, 2]
+    unknown = policy.compute_rule(scope("compute", 0.25))
+    assert unknown.decide(Linear(np.asarray(0.5)), moment()).tolist() == [0.5] * 3
+    assert sent(policy) == [2, 1, 2]

@@ -339,7 +339,7 @@ def write_run(path: Path, iterations: int = 4, *overrides: str, by_client: bool 
         directory.checkpoint(iterations, ARRAYS, by_client=by_client)
         directory.store.add_evaluation(iterations, evaluation(7))
         directory.store.commit()
-        directory.finish(1.25)
+        directory.write_summary(directory.summarise(1.25))
     return Run(path)
 
 
@@ -388,7 +388,7 @@ def test_the_summary_is_json_whatever_was_measured(tmp_path: Path, loss: float) 
         directory.store.add_iteration({**record(0), "batch_loss": loss})
         directory.store.add_evaluation(1, {"train_loss": loss})
         directory.store.commit()
-        directory.finish(1.0)
+        directory.write_summary(directory.summarise(1.0))
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")

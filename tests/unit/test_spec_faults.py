@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flexfl.control import POLICIES
 from flexfl.errors import Fault, InputError
 from flexfl.spec import load_spec, parse
 from flexfl.spec.schema import Spec
-from flexfl.spec.sections import POLICIES
 
 NAN, INF = math.nan, math.inf
 
@@ -95,8 +95,21 @@ def test_a_list_names_the_client_that_is_wrong() -> None:
         ("control", lambda values: {"tradeoff": {"uplink": values}}, "control.tradeoff.uplink"),
         ("control", lambda values: {"initial_queue": {"compute": values}}, "control.initial_queue.compute"),
         ("control", lambda values: {"floor": {"uplink": values}}, "control.floor.uplink"),
-        ("control", lambda values: {"compute_prob": values}, "control.compute_prob"),
-        ("control", lambda values: {"send_ratio": {"uplink": values}}, "control.send_ratio.uplink"),
+        (
+            "control",
+            lambda values: {"policy": "fixed-prob", "compute_prob": values},
+            "control.compute_prob",
+        ),
+        (
+            "control",
+            lambda values: {"policy": "top-k", "send_ratio": {"uplink": values, "downlink": 0.1}},
+            "control.send_ratio.uplink",
+        ),
+        (
+            "control",
+            lambda values: {"uplink": {"policy": "online", "tradeoff": {"uplink": values}}},
+            "control.uplink.tradeoff.uplink",
+        ),
         ("costs", lambda values: {"uplink": {"per_message": values}}, "costs.uplink.per_message"),
         ("costs", lambda values: {"compute": {"high": values}}, "costs.compute.high"),
     ],
@@ -114,6 +127,10 @@ def test_a_list_has_one_number_for_each_client(section: str, table: Any, field: 
         ({"budget": {"downlink": [0.1, 0.1]}}, "budget.downlink"),
         ({"budget": {"downlink": {"shared": [{"clients": [0], "limit": 0.1}]}}}, "budget.downlink"),
         ({"control": {"tradeoff": {"downlink": [0.1, 0.1]}}}, "control.tradeoff.downlink"),
+        (
+            {"control": {"downlink": {"policy": "online", "floor": {"downlink": [0, 0]}}}},
+            "control.downlink.floor.downlink",
+        ),
         ({"costs": {"downlink": {"factor": [0.1, 0.1]}}}, "costs.downlink.factor"),
     ],
 )
@@ -136,9 +153,17 @@ CONTROL = [
 ]
 
 
+POLICY_OF = {"compute_prob": "fixed-prob", "send_ratio": "top-k", "send_every": "periodic"}
+
+
+def control(name: str, value: Any) -> dict[str, Any]:
+    """The section with a policy that has this setting."""
+    return {"control": {"policy": POLICY_OF.get(name, "online"), name: value}}
+
+
 @pytest.mark.parametrize(("name", "value", "rule"), CONTROL)
 def test_a_control_setting_out_of_range(name: str, value: Any, rule: str) -> None:
-    fault = only_fault({"control": {name: value}})
+    fault = only_fault(control(name, value))
     assert fault.field == f"control.{name}"
     assert fault.rule == rule
     assert repr(fault.value) == repr(value)
@@ -146,7 +171,7 @@ def test_a_control_setting_out_of_range(name: str, value: Any, rule: str) -> Non
 
 @pytest.mark.parametrize("name", ["tradeoff", "initial_queue", "floor", "send_ratio"])
 def test_a_control_setting_by_knob_names_the_knob(name: str) -> None:
-    fault = only_fault({"control": {name: {"uplink": -1.0, "downlink": 0.1}}})
+    fault = only_fault(control(name, {"uplink": -1.0, "downlink": 0.1}))
     assert fault.field == f"control.{name}"
     assert "(uplink)" in fault.rule
     assert fault.value == -1.0
@@ -154,15 +179,14 @@ def test_a_control_setting_by_knob_names_the_knob(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["tradeoff", "initial_queue", "floor", "send_ratio"])
 def test_a_list_for_all_knobs_is_ambiguous(name: str) -> None:
-    fault = only_fault({"data": {"clients": 2}, "control": {name: [0.1, 0.1]}})
+    fault = only_fault({"data": {"clients": 2}, **control(name, [0.1, 0.1])})
     assert fault.field == f"control.{name}"
     assert "under compute or uplink" in fault.remedy
 
 
-@pytest.mark.parametrize("name", ["tradeoff", "initial_queue", "floor", "send_ratio", "policy"])
+@pytest.mark.parametrize("name", ["tradeoff", "initial_queue", "floor", "send_ratio"])
 def test_a_table_by_knob_has_knobs_only(name: str) -> None:
-    value = "online" if name == "policy" else 0.1
-    fault = only_fault({"control": {name: {"upload": value}}})
+    fault = only_fault(control(name, {"upload": 0.1}))
     assert fault.field == f"control.{name}"
     assert fault.rule == "takes a table by compute, uplink and downlink"
     assert fault.value == "upload"
@@ -233,6 +257,7 @@ def test_weights_of_another_kind(weights: Any) -> None:
         ({"engine": {"residuals": "disk"}}, "engine.residuals", "disk"),
         ({"engine": {"residuals": "file", "device": "mps"}}, "engine.residuals", "file"),
         ({"engine": {"residuals": "file", "kernels": "torch"}}, "engine.residuals", "file"),
+        ({"engine": {"gradients": "fast"}}, "engine.gradients", "fast"),
         ({"engine": {"threads": 0}}, "engine.threads", 0),
         ({"engine": {"checkpoint_every": 0}}, "engine.checkpoint_every", 0),
     ],
@@ -272,6 +297,15 @@ def test_values_of_another_type(given: dict[str, Any], field: str) -> None:
         ({"costs": {"downlnk": {}}}, "costs.downlnk", "downlink"),
         ({"data": {"client": 5}}, "data.client", "clients"),
         ({"engine": {"thread": 5}}, "engine.thread", "threads"),
+        ({"compress": {"uplnk": "top-k"}}, "compress.uplnk", "uplink"),
+        ({"compress": {"uplink": "top_k"}}, "compress.uplink", "top-k"),
+        (
+            {"compress": {"uplink": {"kind": "rounded", "value": "float16"}}},
+            "compress.uplink.value",
+            "values",
+        ),
+        ({"track": {"mine": "cvs"}}, "track.mine", "csv"),
+        ({"track": {"mine": {"kind": "csv", "paht": "x"}}}, "track.mine.paht", "path"),
     ],
 )
 def test_a_misspelt_key_is_answered_with_the_nearest(given: dict[str, Any], field: str, near: str) -> None:
@@ -297,11 +331,53 @@ def test_a_section_is_a_table(content: Any) -> None:
     assert (fault.field, fault.rule, fault.value) == ("train", "must be a table", content)
 
 
-@pytest.mark.parametrize("policy", ["onlin", "", 5, ["online"], {"uplink": "onlin"}])
-def test_an_unknown_policy(policy: Any) -> None:
-    fault = only_fault({"control": {"policy": policy}})
+@pytest.mark.parametrize("policy", ["onlin", "", 5, ["online"]])
+@pytest.mark.parametrize("knob", ["", "compute", "uplink", "downlink"])
+def test_an_unknown_policy(policy: Any, knob: str) -> None:
+    table = {"policy": policy}
+    fault = only_fault({"control": {knob: table} if knob else table})
+    assert fault.field == f"control.{knob}.policy".replace("..", ".")
+    assert all(name in fault.rule for name in POLICIES.members)
+
+
+def test_a_policy_is_one_name() -> None:
+    fault = only_fault({"control": {"policy": {"uplink": "full"}}})
     assert fault.field == "control.policy"
-    assert all(name in fault.rule for name in POLICIES)
+    assert "control.uplink = { policy" in fault.remedy
+
+
+@pytest.mark.parametrize("table", [{}, {"tradeoff": 0.1}, 5, ["full"]])
+def test_a_policy_of_one_knob_that_is_not_named(table: Any) -> None:
+    fault = only_fault({"control": {"uplink": table}})
+    assert fault.field.startswith("control.uplink")
+    assert "online" in fault.rule + fault.remedy
+
+
+def test_a_parameter_of_another_policy() -> None:
+    fault = only_fault({"control": {"send_ratio": 0.1}})
+    assert (fault.field, fault.rule) == ("control.send_ratio", "is not a parameter of online")
+    assert fault.remedy == "it is one of randomised, top-k"
+
+
+def test_values_are_rounded_by_a_compressor() -> None:
+    for value in ("exact", "float16", 3):
+        fault = only_fault({"deploy": {"values": value}})
+        assert (fault.field, fault.rule) == ("deploy.values", "is not a key here")
+        assert 'compress.uplink = { kind = "rounded", values = "float16" }' in fault.remedy
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"compress": {"uplink": 5}}, "compress.uplink"),
+        ({"compress": {"uplink": {}}, "track": {"a": {}}}, "track.a.kind"),
+        ({"compress": {"downlink": {"kind": "rounded", "values": "float8"}}}, "compress.downlink.values"),
+        ({"track": {"a": 5}}, "track.a"),
+        ({"track": {"a": {"kind": "csv", "path": 5}}}, "track.a.path"),
+    ],
+)
+def test_compressors_and_trackers(given: dict[str, Any], field: str) -> None:
+    assert only_fault(given).field == field
 
 
 @pytest.mark.parametrize(
@@ -309,22 +385,29 @@ def test_an_unknown_policy(policy: Any) -> None:
     [
         ({"policy": "randomised"}, "send_ratio"),
         ({"policy": "top-k"}, "send_ratio"),
-        ({"policy": {"downlink": "top-k"}}, "send_ratio"),
-        ({"policy": {"uplink": "randomised"}}, "send_ratio"),
+        ({"downlink": {"policy": "top-k"}}, "downlink.send_ratio"),
+        ({"uplink": "randomised"}, "uplink.send_ratio"),
+        ({"uplink": {"policy": "top-k", "send_ratio": {"downlink": 0.1}}}, "uplink.send_ratio"),
         ({"policy": "top-k", "send_ratio": {"uplink": 0.1}}, "send_ratio"),
         ({"policy": "randomised", "send_ratio": {"downlink": 0.1}}, "send_ratio"),
         ({"policy": "top-k", "send_ratio": {}}, "send_ratio"),
         ({"policy": "periodic"}, "send_every"),
-        ({"policy": {"uplink": "periodic"}}, "send_every"),
+        ({"uplink": {"policy": "periodic"}}, "uplink.send_every"),
         ({"policy": "fixed-prob"}, "compute_prob"),
-        ({"policy": {"compute": "fixed-prob"}}, "compute_prob"),
+        ({"compute": {"policy": "fixed-prob"}}, "compute.compute_prob"),
     ],
     ids=str,
 )
 def test_a_policy_that_needs_a_setting(control: dict[str, Any], needed: str) -> None:
     fault = only_fault({"control": control})
-    assert fault.field.startswith(f"control.{needed}")
-    assert "is needed by policy" in fault.rule
+    assert fault.field == f"control.{needed}"
+    assert "is needed by" in fault.rule
+
+
+def test_a_table_by_knob_needs_no_knob_that_is_not_used() -> None:
+    ratio = {"uplink": 0.1}
+    parse({"control": {"policy": "top-k", "send_ratio": ratio, "downlink": {"policy": "full"}}})
+    parse({"control": {"uplink": {"policy": "top-k", "send_ratio": ratio}}})
 
 
 # Shared budgets ----------------------------------------------------------------------------
@@ -394,32 +477,44 @@ def test_a_shared_queue_has_one_length(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "table", "rule", "value"),
+    ("field", "table", "rule", "value"),
     [
-        ("compute", {"kind": "fading"}, "must have a kind among uniform, constant, measured or", "fading"),
-        ("uplink", {"kind": "uniform"}, "must have a kind among fading, constant, packets", "uniform"),
-        ("uplink", {"kind": "fadng"}, "must have a kind among", "fadng"),
-        ("uplink", {"kind": 5}, "must have a kind among", 5),
-        ("uplink", {"kind": ["fading"]}, "must have a kind among", ["fading"]),
-        ("downlink", {"kind": "mod:"}, "must have a kind among", "mod:"),
-        ("uplink", 0.5, "must be a table with a kind (fading, constant, packets, measured)", 0.5),
-        ("uplink", {"per_mesage": 1.0}, "of kind fading has no such parameter", "per_mesage"),
-        ("compute", {"per_gradient": 1.0}, "of kind uniform has no such parameter", "per_gradient"),
-        ("uplink", {"per_message": -0.1}, "needs per_message ≥ 0 and finite", -0.1),
-        ("uplink", {"per_message": NAN}, "needs per_message ≥ 0 and finite", NAN),
-        ("uplink", {"per_message": INF}, "needs per_message ≥ 0 and finite", INF),
-        ("downlink", {"factor": 0.0}, "needs factor > 0 and finite", 0.0),
-        ("uplink", {"factor": "big"}, "needs factor > 0 and finite", "big"),
-        ("uplink", {"kind": "constant", "whole_model": -1}, "needs whole_model ≥ 0 and finite", -1),
-        ("uplink", {"kind": "packets", "components_per_packet": 0}, "needs components_per_packet > 0", 0),
-        ("compute", {"low": -0.5}, "needs low ≥ 0 and finite", -0.5),
-        ("compute", {"low": 2.0}, "needs low ≤ high", {"low": 2.0}),
-        ("compute", {"low": [0.0, 3.0], "high": 1.0}, "needs low ≤ high", {"low": [0.0, 3.0], "high": 1.0}),
+        ("compute.kind", {"kind": "fading"}, "must be one of uniform, constant, measured or", "fading"),
+        ("uplink.kind", {"kind": "uniform"}, "must be one of fading, constant, packets", "uniform"),
+        ("uplink.kind", {"kind": "fadng"}, "must be one of", "fadng"),
+        ("uplink.kind", {"kind": 5}, "must be one of", 5),
+        ("uplink.kind", {"kind": ["fading"]}, "must be one of", ["fading"]),
+        ("downlink.kind", {"kind": "mod:"}, "must be one of", "mod:"),
+        ("uplink", 0.5, "must be one of fading, constant, packets, measured, or a table with a kind", 0.5),
+        ("uplink.per_mesage", {"per_mesage": 1.0}, "is not a parameter of fading", 1.0),
+        ("compute.per_gradient", {"per_gradient": 1.0}, "is not a parameter of uniform", 1.0),
+        ("uplink.per_message", {"per_message": -0.1}, "must be ≥ 0 and finite", -0.1),
+        ("uplink.per_message", {"per_message": NAN}, "must be ≥ 0 and finite", NAN),
+        ("uplink.per_message", {"per_message": INF}, "must be ≥ 0 and finite", INF),
+        ("downlink.factor", {"factor": 0.0}, "must be > 0 and finite", 0.0),
+        ("uplink.factor", {"factor": "big"}, "must be > 0 and finite", "big"),
+        ("uplink.whole_model", {"kind": "constant", "whole_model": -1}, "must be ≥ 0 and finite", -1),
+        ("uplink.per_packet", {"kind": "packets", "per_packet": [-1, 0]}, "must be ≥ 0", {0: -1}),
+        (
+            "uplink.components_per_packet",
+            {"kind": "packets", "components_per_packet": 0},
+            "must be > 0 and finite",
+            0,
+        ),
+        ("uplink.smoothing", {"kind": "measured", "smoothing": 1.5}, "must be in (0, 1]", 1.5),
+        ("compute.low", {"low": -0.5}, "must be ≥ 0 and finite", -0.5),
+        ("compute", {"low": 2.0}, "must have parameters that fit uniform", {"low": 2.0, "high": 1.0}),
+        (
+            "compute",
+            {"low": [0.0, 3.0], "high": 1.0},
+            "must have parameters that fit uniform",
+            {"low": [0.0, 3.0], "high": 1.0},
+        ),
     ],
 )
-def test_costs(knob: str, table: Any, rule: str, value: Any) -> None:
-    fault = only_fault({"data": {"clients": 2}, "costs": {knob: table}})
-    assert fault.field == f"costs.{knob}"
+def test_costs(field: str, table: Any, rule: str, value: Any) -> None:
+    fault = only_fault({"data": {"clients": 2}, "costs": {field.partition(".")[0]: table}})
+    assert fault.field == f"costs.{field}"
     assert fault.rule.startswith(rule)
     assert repr(fault.value) == repr(value)
 
@@ -442,20 +537,21 @@ def test_bounds_of_different_length_are_told_in_our_words() -> None:
     ("partition", "field", "rule", "value", "remedy"),
     [
         ("one-clas", "", "must be one of one-class, iid, dirichlet", "one-clas", "did you mean one-class?"),
-        (5, "", "must be one of one-class, iid, dirichlet", 5, "dirichlet"),
-        (["iid"], "", "must be one of one-class, iid, dirichlet", ["iid"], "dirichlet"),
+        (5, "", "must be one of one-class, iid, dirichlet", 5, "one-class"),
+        (["iid"], "", "must be one of one-class, iid, dirichlet", ["iid"], "one-class"),
         ("dirichlet", ".alpha", "is needed by dirichlet", None, 'kind = "dirichlet", alpha = 0.3'),
         ("similarity", ".similarity", "is needed by similarity", None, "similarity = 0.1"),
         ({}, ".kind", "is needed", None, "one of one-class"),
         ({"alpha": 0.3}, ".kind", "is needed", None, "add kind"),
         ({"kind": "dirichelt"}, ".kind", "must be one of", "dirichelt", "did you mean dirichlet?"),
         ({"kind": ["iid"]}, ".kind", "must be one of", ["iid"], "did you mean iid?"),
-        ({"kind": "given:parts"}, ".kind", "must be one of", "given:parts", "known: "),
-        ({"kind": "iid", "alpha": 1}, ".alpha", "is not an option of iid", 1, "remove it"),
+        ({"kind": "given:a"}, "", "must have a kind that can be named", {"kind": "given:a"}, "known: "),
+        ({"kind": "iid", "alpha": 1}, ".alpha", "is not a parameter of iid", 1, "one of dirichlet"),
+        ({"kind": "iid", "beta": 1}, ".beta", "is not a parameter of iid", 1, "remove it"),
         (
             {"kind": "quantity", "size": "linear"},
             ".size",
-            "is not an option",
+            "is not a parameter",
             "linear",
             "did you mean sizes?",
         ),
@@ -565,7 +661,7 @@ def test_faults_of_all_sections_are_listed_at_once() -> None:
         "model": {"nme": "mlp"},
         "train": {"iterations": 0, "learning_rate": NAN},
         "budget": {"compute": -1, "uplink": 0},
-        "control": {"policy": "onlin", "tradeoff": INF},
+        "control": {"tradeoff": INF, "uplink": {"policy": "onlin"}},
         "costs": {"uplink": {"kind": "wifi"}},
         "record": {"clients": "yes"},
         "engine": {"dtype": "float16"},
@@ -576,9 +672,9 @@ def test_faults_of_all_sections_are_listed_at_once() -> None:
     assert sorted(fault.field for fault in caught.value.faults) == [
         "budget.compute",
         "budget.uplink",
-        "control.policy",
         "control.tradeoff",
-        "costs.uplink",
+        "control.uplink.policy",
+        "costs.uplink.kind",
         "data.weights",
         "engine.dtype",
         "extra",
@@ -617,8 +713,8 @@ FIELDS = {
     ("budget", "downlink"): st.floats(max_value=0),
     ("control", "tradeoff"): st.floats(max_value=0),
     ("control", "initial_queue"): st.floats(max_value=-1e-300),
-    ("control", "send_ratio"): st.one_of(st.floats(max_value=0), st.floats(min_value=1, exclude_min=True)),
-    ("control", "compute_prob"): st.one_of(st.floats(max_value=0), st.floats(min_value=1, exclude_min=True)),
+    ("costs", "uplink.per_message"): st.floats(max_value=-1e-300),
+    ("costs", "compute.high"): st.floats(max_value=0),
     ("engine", "threads"): st.integers(max_value=0),
 }
 
@@ -627,7 +723,11 @@ FIELDS = {
 def test_any_set_of_faults_is_listed_whole(wrong: dict[tuple[str, str], Any]) -> None:
     tables: dict[str, dict[str, Any]] = {}
     for (section, name), value in wrong.items():
-        tables.setdefault(section, {})[name] = value
+        table, key = tables.setdefault(section, {}), name
+        if "." in name:
+            below, key = name.split(".")
+            table = table.setdefault(below, {})
+        table[key] = value
     found = {(fault.field, repr(fault.value)) for fault in faults_of(tables)}
     assert found == {(f"{section}.{name}", repr(value)) for (section, name), value in wrong.items()}
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from flexfl.streams import Moment, Streams
+from flexfl.streams import Entities, Moment, Streams
 
 PURPOSES = [
     "partition",
@@ -115,14 +115,37 @@ def test_roughly_uniform() -> None:
 
 def test_a_moment_draws_for_its_role() -> None:
     streams = Streams(2)
-    moment = streams.moment("uplink", 7, 100, (3,))
+    moment = streams.moment("uplink", 7, 100, Entities.all_clients(3))
     assert (moment.iteration, moment.dim, moment.shape) == (7, 100, (3,))
     assert_array_equal(moment.uniform("fading"), streams.uniform("uplink/fading", 7, (3,)))
     assert_array_equal(moment.uniform("fading"), moment.uniform("fading"))
-    server = streams.moment("downlink", 7, 100)
+    server = streams.moment("downlink", 7, 100, Entities.the_server())
     assert isinstance(server, Moment)
     assert server.uniform("fading").shape == ()
     assert not np.any(server.uniform("fading") == moment.uniform("fading"))
+
+
+def test_some_clients_see_their_share_of_what_all_see() -> None:
+    streams = Streams(2)
+    everyone = streams.moment("uplink", 7, 100, Entities.all_clients(5))
+    some = streams.moment("uplink", 7, 100, Entities(np.array([4, 1]), 5))
+    one = streams.moment("uplink", 7, 100, Entities.one_client(3, 5))
+    numbers = everyone.uniform("fading")
+    assert_array_equal(some.uniform("fading"), numbers[[4, 1]])
+    assert_array_equal(one.uniform("fading"), numbers[3], strict=True)
+    assert_array_equal(everyone.of(3).uniform("fading"), numbers[3])
+    values = [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert some.pick(values).tolist() == [0.5, 0.2]
+    assert (float(one.pick(values)), float(one.pick(7.0))) == (0.4, 7.0)
+    assert everyone.pick(values).tolist() == values
+    draws = [everyone.generator("compress", 3).random(), one.generator("compress").random()]
+    assert draws[0] == draws[1] != everyone.generator("compress", 2).random()
+    assert_array_equal(everyone.at(8).uniform("fading"), streams.uniform("uplink/fading", 8, (5,)))
+    assert [some.entities.name(0), one.entities.name(0), Entities.the_server().name(0)] == [
+        "client 4",
+        "client 3",
+        "the server",
+    ]
 
 
 def test_torch_seeds() -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,29 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
+from flexfl.compress import RoundedTopK, TopK
+from flexfl.compress.message import Message, code_bits, message_bytes, subset_bytes
+from flexfl.compress.rounded import rounded
 from flexfl.errors import FlexFLError
-from flexfl.wire import WireError, decode, encode, message_bytes, sendable
-from flexfl.wire.subset import decode_subset, encode_subset, subset_bytes
+from flexfl.wire import WireError, decode, encode
+from flexfl.wire.subset import decode_subset, encode_subset
 
 HEADER = 20
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64)]
+
+
+def message_of(vector: np.ndarray) -> Message:
+    """All of a vector, as it is."""
+    return TopK().compress(vector, int(np.count_nonzero(vector)), np.random.default_rng)
+
+
+def rounded_message(vector: np.ndarray, form: str) -> Message:
+    """All of a vector, rounded."""
+    return RoundedTopK(form).compress(vector, len(vector), np.random.default_rng)  # type: ignore[arg-type]
+
+
+def sent(vector: np.ndarray) -> bytes:
+    return encode(message_of(vector))
 
 
 @st.composite
@@ -37,19 +55,23 @@ def messages(draw: st.DrawFn, max_dim: int = 60) -> np.ndarray:
 
 @given(messages())
 @settings(max_examples=300)
-def test_nothing_is_lost(message: np.ndarray) -> None:
+def test_nothing_is_lost(vector: np.ndarray) -> None:
     """Bit for bit, so that subnormal numbers and the last digit arrive too."""
-    received = decode(encode(message), len(message))
-    assert received.dtype == message.dtype
-    assert received.tobytes() == message.tobytes()
-    received += 1  # the receiver may go on with it
+    message = message_of(vector)
+    received = decode(encode(message), len(vector))
+    assert (received.dim, received.form, received.levels) == (message.dim, message.form, None)
+    assert_array_equal(received.indices, message.indices)
+    assert received.values.dtype == vector.dtype
+    assert received.dense().tobytes() == vector.tobytes()
+    received.values[:] += 1  # the receiver may go on with it
 
 
 @given(messages())
 @settings(max_examples=300)
-def test_sizes_are_real(message: np.ndarray) -> None:
-    count = np.count_nonzero(message)
-    assert len(encode(message)) == message_bytes(np.array(count), len(message), str(message.dtype))
+def test_sizes_are_real(vector: np.ndarray) -> None:
+    message = message_of(vector)
+    assert len(encode(message)) == message.nbytes
+    assert message.nbytes == message_bytes(np.count_nonzero(vector), len(vector), str(vector.dtype))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -58,7 +80,7 @@ def test_sizes_are_real_for_every_number_of_components(dim: int, dtype: np.dtype
     counts = np.arange(dim + 1)
     predicted = message_bytes(counts, dim, str(dtype))
     assert predicted.shape == counts.shape
-    found = [len(encode((np.arange(dim) < count).astype(dtype))) for count in counts]
+    found = [len(sent((np.arange(dim) < count).astype(dtype))) for count in counts]
     assert_array_equal(predicted, found)
     assert np.all(np.diff(predicted) >= 0)
     assert predicted[-1] == HEADER + dim * dtype.itemsize
@@ -67,53 +89,58 @@ def test_sizes_are_real_for_every_number_of_components(dim: int, dtype: np.dtype
 def test_a_message_is_never_longer_than_the_dense_one() -> None:
     dense, sparse = np.ones(100, dtype=np.float32), np.zeros(100, dtype=np.float32)
     sparse[3] = 1
-    assert len(encode(dense)) == HEADER + 400
-    assert len(encode(sparse)) == HEADER + 2 + 4  # one of a hundred is seven bits, and a byte to end with
+    assert len(sent(dense)) == HEADER + 400
+    assert len(sent(sparse)) == HEADER + 2 + 4  # one of a hundred is seven bits, and a byte to end with
 
 
 def test_sending_nothing_takes_no_bytes() -> None:
-    assert encode(np.zeros(10)) == b""
-    assert message_bytes(np.array(0), 10, "float64") == 0
+    assert sent(np.zeros(10)) == b""
+    assert message_of(np.zeros(10)).nbytes == message_bytes(np.array(0), 10, "float64") == 0
     with pytest.raises(WireError, match="header"):
         decode(b"", 10)
 
 
 def test_a_component_equal_to_zero_is_not_sent() -> None:
     """−0.0 adds what 0.0 adds: alone it is no message, and a sparse message leaves it out."""
-    assert encode(np.full(5, -0.0)) == b""
-    message = np.zeros(50)
-    message[[3, 4]] = [1.5, -0.0]
-    data = encode(message)
+    assert sent(np.full(5, -0.0)) == b""
+    vector = np.zeros(50)
+    vector[[3, 4]] = [1.5, -0.0]
+    data = sent(vector)
     assert len(data) == message_bytes(np.array(1), 50, "float64")
-    received = decode(data, 50)
-    assert_array_equal(received, message)
+    received = decode(data, 50).dense()
+    assert_array_equal(received, vector)
     assert not np.signbit(received[4])
 
 
 def test_what_arrives_is_little_endian_whatever_was_sent_from() -> None:
-    message = np.array([0, 1.5, 0, 0, -2.5e-7])
-    assert encode(message.astype(">f8")) == encode(message.astype("<f8"))
+    message = message_of(np.array([0, 1.5, 0, 0, -2.5e-7]))
+    assert encode(replace(message, values=message.values.astype(">f8"))) == encode(message)
 
 
 @given(messages(max_dim=12), st.data())
-def test_every_flipped_bit_is_noticed(message: np.ndarray, data: st.DataObject) -> None:
-    sent = encode(message)
-    place = data.draw(st.integers(0, 8 * len(sent) - 1))
-    damaged = bytearray(sent)
+def test_every_flipped_bit_is_noticed(vector: np.ndarray, data: st.DataObject) -> None:
+    damaged = bytearray(sent(vector))
+    place = data.draw(st.integers(0, 8 * len(damaged) - 1))
     damaged[place // 8] ^= 1 << place % 8
     with pytest.raises(WireError):
-        decode(bytes(damaged), len(message))
+        decode(bytes(damaged), len(vector))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("count", [1, 3, 16])
-def test_every_flipped_byte_truncation_and_trailing_byte_is_noticed(count: int, dtype: np.dtype) -> None:
-    message = np.zeros(16, dtype=dtype)
-    message[:count] = np.linspace(1, 2, count)
-    sent = encode(message)
-    damaged = [sent[:i] + bytes([sent[i] ^ 0xFF]) + sent[i + 1 :] for i in range(len(sent))]
-    damaged += [sent[:length] for length in range(len(sent))]
-    damaged += [sent + b"\0", sent + sent]
+@pytest.mark.parametrize("levels", [False, True], ids=["values", "levels"])
+def test_every_flipped_byte_truncation_and_trailing_byte_is_noticed(
+    count: int, dtype: np.dtype, levels: bool
+) -> None:
+    vector = np.zeros(16, dtype=dtype)
+    vector[:count] = np.linspace(1, 2, count)
+    message = message_of(vector)
+    if levels:
+        message = replace(message, form="levels", levels=np.linspace(1, 2, count).astype(dtype))
+    original = encode(message)
+    damaged = [original[:i] + bytes([original[i] ^ 0xFF]) + original[i + 1 :] for i in range(len(original))]
+    damaged += [original[:length] for length in range(len(original))]
+    damaged += [original + b"\0", original + original]
     for data in damaged:
         with pytest.raises(WireError):
             decode(data, 16)
@@ -124,14 +151,15 @@ def test_any_other_bytes_are_refused(data: bytes, dim: int) -> None:
     with pytest.raises(WireError):
         decode(data, dim)
     with pytest.raises(WireError):
-        decode(b"FXFL\x02\x01\x01\x00" + data, dim)
+        decode(b"FXFL\x03\x01\x01\x00" + data, dim)
+    with pytest.raises(WireError):
+        decode(b"FXFL\x03\x03\x01\x00" + data, dim)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dim", [2, 100])
 def test_nan_and_infinity_are_refused(value: float, dim: int) -> None:
-    message = np.zeros(dim)
-    message[1] = value
+    message = Message(dim, np.array([1]), np.array([value]), "float64")
     with pytest.raises(WireError, match="NaN or infinity"):
         encode(message)
 
@@ -139,18 +167,20 @@ def test_nan_and_infinity_are_refused(value: float, dim: int) -> None:
 @pytest.mark.parametrize("dim", [1, 9, 11, 1000])
 @pytest.mark.parametrize("count", [1, 10])
 def test_a_message_for_another_model_is_refused(dim: int, count: int) -> None:
-    message = (np.arange(10) < count).astype(np.float32)
+    vector = (np.arange(10) < count).astype(np.float32)
     with pytest.raises(WireError, match=f"must be for {dim} parameters"):
-        decode(encode(message), dim)
+        decode(sent(vector), dim)
 
 
-def forged(form: int, dim: int, count: int, body: bytes, *, values: int = 1, version: int = 2) -> bytes:
+def forged(form: int, dim: int, count: int, body: bytes, *, values: int = 1, version: int = 3) -> bytes:
     """A message with a valid checksum, by a sender that does not keep to the rules."""
     start = struct.pack("<4sBBBBII", b"FXFL", version, form, values, 0, dim, count)
     return start + struct.pack("<I", zlib.crc32(start + body)) + body
 
 
 ONE_OF_FOUR = encode_subset(np.array([1]), 4)
+TABLE = struct.pack("<Hff", 2, 1.0, 2.0)  # two levels
+THREE = struct.pack("<H3f", 3, 1.0, 2.0, 3.0)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +193,19 @@ ONE_OF_FOUR = encode_subset(np.array([1]), 4)
         (forged(2, 4, 4, struct.pack("<3f", 1, 2, 3)), "bytes after its header"),
         (forged(2, 4, 3, struct.pack("<4f", 1, 2, 3, 4)), "must hold 3 components, got 4"),
         (forged(2, 2**32 - 1, 1, struct.pack("<f", 1)), "parameters"),
-        (forged(3, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0)), "unknown header"),
+        (forged(4, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0)), "unknown header"),
         (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), values=5), "unknown header"),
-        (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), version=1), "version 2, got 1"),
+        (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), version=1), "version 3, got 1"),
         (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", float("nan"))), "NaN"),
         (forged(1, 4, 1, ONE_OF_FOUR + b"\x80\x7f", values=3), "NaN"),
+        (forged(3, 4, 1, b"\x01"), "how many there are"),
+        (forged(3, 4, 1, TABLE + ONE_OF_FOUR + b"\x01", values=2), "as float32 or float64"),
+        (forged(3, 4, 1, struct.pack("<H", 0) + ONE_OF_FOUR), "at least one level"),
+        (forged(3, 4, 1, struct.pack("<H", 65535) + ONE_OF_FOUR), "bytes after its header"),
+        (forged(3, 4, 1, TABLE + ONE_OF_FOUR + b"\x01\x00"), "bytes after its header"),
+        (forged(3, 4, 1, TABLE + ONE_OF_FOUR), "bytes after its header"),
+        (forged(3, 4, 1, THREE + ONE_OF_FOUR + b"\x03"), "has 3 levels, got the one at 3"),
+        (forged(3, 4, 1, struct.pack("<Hf", 1, float("inf")) + ONE_OF_FOUR), "infinity"),
     ],
 )
 def test_a_forged_message_is_refused(data: bytes, reason: str) -> None:
@@ -177,11 +215,17 @@ def test_a_forged_message_is_refused(data: bytes, reason: str) -> None:
 
 def test_the_layout_is_the_documented_one() -> None:
     """A message written by hand from the module's docstring is the encoder's own."""
-    message = np.zeros(9, dtype=np.float32)
-    message[[2, 7]] = [0.5, -3.0]
-    by_hand = forged(1, 9, 2, encode_subset(np.array([2, 7]), 9) + struct.pack("<ff", 0.5, -3.0))
-    assert encode(message) == by_hand
-    assert_array_equal(decode(by_hand, 9), message, strict=True)
+    vector = np.zeros(9, dtype=np.float32)
+    vector[[2, 7]] = [0.5, -3.0]
+    places = encode_subset(np.array([2, 7]), 9)
+    by_hand = forged(1, 9, 2, places + struct.pack("<ff", 0.5, -3.0))
+    assert sent(vector) == by_hand
+    assert_array_equal(decode(by_hand, 9).dense(), vector, strict=True)
+    levels = np.array([-3.0, 0.25, 0.5], dtype=np.float32)
+    told = replace(message_of(vector), form="levels", levels=levels)
+    by_hand = forged(3, 9, 2, struct.pack("<H3f", 3, *levels) + places + bytes([0b0010]))  # 2, then 0
+    assert encode(told) == by_hand
+    assert_array_equal(decode(by_hand, 9).dense(), vector, strict=True)
 
 
 def test_wire_errors_are_ours() -> None:
@@ -237,33 +281,85 @@ def test_any_bytes_give_ascending_indices_in_range(code: bytes, dim: int, data: 
 
 
 @given(messages(), st.sampled_from(["float16", "bfloat16"]))
-def test_what_arrives_of_rounded_values_is_known_to_the_sender(message: np.ndarray, kind: str) -> None:
-    arrives = sendable(message, kind)
-    assert arrives.dtype == message.dtype
-    data = encode(message, kind)
+def test_what_arrives_of_rounded_values_is_known_to_the_sender(vector: np.ndarray, form: str) -> None:
+    message = rounded_message(vector, form)
+    assert message.values.dtype == vector.dtype
+    data = encode(message)
+    assert len(data) == message.nbytes
     if not data:
-        assert not arrives.any()
+        assert not rounded(vector, form).any()
         return
-    assert_array_equal(decode(data, len(message)).astype(message.dtype), arrives)
-    stays = message - arrives
-    assert_array_equal(arrives + stays, message)  # nothing is lost
+    arrives = decode(data, len(vector))
+    assert arrives.form == form
+    assert_array_equal(arrives.indices, message.indices)
+    assert_array_equal(arrives.values.astype(vector.dtype), message.values)
+    stays = vector - message.dense()
+    if np.abs(vector).max() < 6e4:  # else what is cut off is as large as what arrives
+        assert_array_equal(message.dense() + stays, vector)  # nothing is lost
 
 
-@pytest.mark.parametrize(("kind", "digits"), [("float16", 11), ("bfloat16", 8)])
-def test_rounding_is_to_the_nearest(kind: str, digits: int) -> None:
+@pytest.mark.parametrize(("form", "digits"), [("float16", 11), ("bfloat16", 8)])
+def test_rounding_is_to_the_nearest(form: str, digits: int) -> None:
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
-    error = np.abs(sendable(values, kind) - values)
-    assert np.all(error <= np.abs(values) * 2.0**-digits)
-    assert len(encode(values, kind)) == message_bytes(np.array(1000), 1000, kind)
+    message = rounded_message(values, form)
+    assert np.all(np.abs(message.dense() - values) <= np.abs(values) * 2.0**-digits)
+    assert len(encode(message)) == message_bytes(np.array(1000), 1000, form)
     tie = np.array([1 + 2.0**-digits, 1 + 3 * 2.0**-digits], dtype=np.float32)  # between two: to the even one
-    assert_array_equal(sendable(tie, kind), np.array([1, 1 + 4 * 2.0**-digits], dtype=np.float32))
+    assert_array_equal(rounded(tie, form), np.array([1, 1 + 4 * 2.0**-digits], dtype=np.float32))
 
 
-@pytest.mark.parametrize(("kind", "large"), [("float16", 70_000.0), ("bfloat16", 3.4e38)])
-def test_a_value_too_large_takes_all_digits_along(kind: str, large: float) -> None:
-    message = np.array([0.1, 0, large], dtype=np.float32)
-    assert_array_equal(sendable(message, kind), message)
-    assert_array_equal(decode(encode(message, kind), 3), message)
+@pytest.mark.parametrize(("form", "large"), [("float16", 70_000.0), ("bfloat16", 3.4e38)])
+def test_of_a_value_too_large_the_largest_number_is_sent_and_the_rest_stays(form: str, large: float) -> None:
+    vector = np.array([0.125, 0, large], dtype=np.float32)
+    arrives = decode(encode(rounded_message(vector, form)), 3).dense()
+    assert arrives[0] == 0.125
+    assert 0.9 * large < arrives[2] < vector[2]
+    assert vector[2] - arrives[2] + arrives[2] == vector[2]
+
+
+# Values among a few levels ------------------------------------------------------------------------
+
+
+@st.composite
+def level_messages(draw: st.DrawFn) -> Message:
+    dtype = draw(st.sampled_from(DTYPES))
+    dim, number = draw(st.integers(1, 60)), draw(st.integers(1, 40))
+    width = 8 * dtype.itemsize
+    values = st.floats(allow_nan=False, allow_infinity=False, width=width)
+    levels = draw(hnp.arrays(dtype, number, elements=values))
+    indices = sorted(draw(st.lists(st.integers(0, dim - 1), min_size=1, max_size=dim, unique=True)))
+    chosen = draw(hnp.arrays(np.int64, len(indices), elements=st.integers(0, number - 1)))
+    return Message(dim, np.array(indices), levels[chosen], "levels", levels)
+
+
+@given(level_messages())
+@settings(max_examples=300)
+def test_levels_arrive_and_their_sizes_are_real(message: Message) -> None:
+    """In any order, and also where some are equal."""
+    data = encode(message)
+    assert len(data) == message.nbytes
+    received = decode(data, message.dim)
+    assert received.form == "levels"
+    assert received.levels is not None
+    assert received.levels.tobytes() == message.levels.tobytes()
+    assert_array_equal(received.indices, message.indices)
+    assert_array_equal(received.values, message.values, strict=True)
+    assert received.nbytes == message.nbytes
+
+
+def test_a_level_takes_as_many_bits_as_it_must() -> None:
+    signs = np.where(np.arange(800) % 2, 1.0, -1.0).astype(np.float32)
+    message = Message(800, np.arange(800), signs, "levels", np.array([-1, 1], dtype=np.float32))
+    assert code_bits(2) == 1
+    assert len(encode(message)) == HEADER + 2 + 2 * 4 + 100
+    one = replace(message, values=np.ones(800, dtype=np.float32), levels=np.ones(1, dtype=np.float32))
+    assert len(encode(one)) == HEADER + 2 + 4
+
+
+def test_a_value_that_is_none_of_the_levels_is_refused() -> None:
+    message = Message(4, np.array([1]), np.array([0.5]), "levels", np.array([0.25, 1.0]))
+    with pytest.raises(WireError, match="none of its levels"):
+        encode(message)
 
 
 # A million damaged messages ---------------------------------------------------------------------
@@ -273,11 +369,17 @@ def test_a_million_damaged_messages_give_a_message_or_our_error() -> None:
     """Half of them with a checksum that fits, so that what lies behind it is reached, too."""
     rng = np.random.default_rng(5)
     originals = []
-    for kind in ("float32", "float16", "bfloat16"):
+    for form in ("float32", "float16", "bfloat16", "levels"):
         for count in (1, 3, 20, 30):
-            message = np.zeros(30, dtype=np.float32)
-            message[rng.choice(30, count, replace=False)] = rng.normal(size=count)
-            originals.append(np.frombuffer(encode(message, kind), dtype=np.uint8))
+            vector = np.zeros(30, dtype=np.float32)
+            vector[rng.choice(30, count, replace=False)] = rng.normal(size=count)
+            if form == "levels":
+                levels = np.array([-1.0, 0.5, 2.0], dtype=np.float32)
+                chosen = levels[rng.integers(0, 3, count)]
+                message = Message(30, np.flatnonzero(vector), chosen, form, levels)
+            else:
+                message = message_of(vector) if form == "float32" else rounded_message(vector, form)
+            originals.append(np.frombuffer(encode(message), dtype=np.uint8))
     refused = 0
     for original in originals:
         number = 1_000_000 // len(originals) + 1
@@ -292,7 +394,7 @@ def test_a_million_damaged_messages_give_a_message_or_our_error() -> None:
             if sealed and size >= HEADER:
                 data = data[:16] + struct.pack("<I", zlib.crc32(data[:16] + data[HEADER:])) + data[HEADER:]
             try:
-                assert decode(data, 30).shape == (30,)
+                assert decode(data, 30).dense().shape == (30,)
             except WireError:
                 refused += 1
     assert refused > 500_000

@@ -1,6 +1,6 @@
-"""Algorithm 1: the pure steps of client and server, and the oracle."""
+"""Algorithm 1: the pure steps, and the oracle."""
 
-from flexfl.algorithm import client, server
 from flexfl.algorithm.reference import Step, reference
+from flexfl.algorithm.steps import accumulate, equal_weights, step_size
 
-__all__ = ["Step", "client", "reference", "server"]
+__all__ = ["Step", "accumulate", "equal_weights", "reference", "step_size"]

@@ -1,25 +1,23 @@
 """The oracle: Algorithms 1 and 2 line by line, slow and obvious, in float64.
 
-Every faster path is compared with this loop. It shares the rules (`control`) and the random
-streams with the engine, and nothing else: selection is a full stable sort, clients are a
-Python loop, vectors are dense.
+Every faster path is compared with this loop. It shares the knobs (`control`) and the random streams with
+the engine, and nothing else: messages go by the plain path, clients are a Python loop, vectors are dense.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from flexfl.algorithm.server import equal_weights
-from flexfl.arrays import BoolArray, FloatArray, IntArray, Number, spread
-from flexfl.compress.topk import DenseMagnitudes
-from flexfl.control.policy import Policy
-from flexfl.costs.base import CostModel
-from flexfl.streams import Streams
+from flexfl.algorithm.steps import equal_weights
+from flexfl.arrays import FloatArray, Number
+from flexfl.compress.message import dense_rows
+from flexfl.control.knobs import Computing, Sending
+from flexfl.control.setup import Setup
+from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]
 """g_n(x): client, parameters and how many minibatches that client has used → (D,)."""
@@ -33,13 +31,9 @@ class Step:
     params: FloatArray  # x_{t+1}, (D,)
     server_residual: FloatArray  # r_{t+1}, (D,)
     client_residual: FloatArray  # e_{t+1}, (N, D)
-    compute_prob: FloatArray  # q, (N,)
-    computed: BoolArray  # 𝟙, (N,)
-    uplink_sent: IntArray  # k of each client, (N,)
-    downlink_sent: int  # k of the server
-    compute_cost: FloatArray  # λ, (N,)
-    uplink_cost: FloatArray  # φ, (N,)
-    downlink_cost: float  # ψ
+    compute: Computing
+    uplink: Sending
+    downlink: Sending
     applied: FloatArray  # Σ w·(−η·𝟙/q)·g, (D,)
 
 
@@ -48,91 +42,49 @@ def reference(
     gradient: Gradient,
     *,
     clients: int,
-    policy: Policy,
-    costs: dict[str, CostModel],
-    streams: Streams,
+    setup: Setup,
     learning_rate: float,
     iterations: int,
     weights: Number | None = None,
     dtype: DTypeLike = np.float64,
 ) -> Iterator[Step]:
-    """Run Algorithm 1 under the decisions of `policy`, one iteration at a time.
+    """Run Algorithm 1 under the decisions of Algorithm 2, one iteration at a time.
 
-    costs has a model for "compute", "uplink" and "downlink".
+    Args:
+        params: x_0, (D,).
+        gradient: the clients' gradients.
+        clients: N.
+        setup: policy, costs, compressors and budgets.
+        learning_rate: η.
+        iterations: T.
+        weights: w, (N,), with sum 1; 1/N if left out.
+        dtype: of all vectors.
     """
-    N, D = clients, len(params)
+    N, D, eta = clients, len(params), learning_rate
     w = equal_weights(N) if weights is None else np.asarray(weights)
+    everyone = Entities.all_clients(N)
+    compute = setup.knob(everyone, D)
+    uplink = setup.sender("uplink", everyone, D)
+    downlink = setup.sender("downlink", Entities.the_server(), D)
     x: FloatArray = np.array(params, dtype=dtype)
     r: FloatArray = np.zeros(D, dtype=dtype)  # line 1
     e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
     used = [0] * N
 
     for t in range(iterations):  # line 3
-        at_clients = {knob: streams.moment(knob, t, D, (N,)) for knob in ("compute", "uplink")}
-        at_server = streams.moment("downlink", t, D)
+        computing = compute.decide(t)  # P3.1, (16), line 5
+        b, applied = e.copy(), np.zeros(D)
+        for n in np.flatnonzero(computing.computed).tolist():
+            step = -eta / computing.prob[n] * gradient(n, x, used[n])
+            b[n] = e[n] + step  # line 6
+            applied = applied + w[n] * step
+            used[n] += 1
 
-        lam = costs["compute"].at(at_clients["compute"])
-        q = policy.compute.decide(lam, at_clients["compute"])  # P3.1
-        lam_spent = _charge(policy.compute, lam(q), (N,))  # (16)
-
-        u01 = at_clients["compute"].uniform("bernoulli")
-        computed = np.zeros(N, dtype=np.bool_)
-        applied: FloatArray = np.zeros(D)
-        b = e.copy()
-        for n in range(N):
-            computed[n] = u01[n] < q[n]  # line 5
-            if computed[n]:
-                step = -learning_rate / q[n] * gradient(n, x, used[n])
-                used[n] += 1
-                b[n] = e[n] + step  # line 6
-                applied = applied + w[n] * step
-
-        phi = costs["uplink"].at(at_clients["uplink"])
-        k = policy.uplink.decide(phi, DenseMagnitudes(b), at_clients["uplink"])  # P3.2
-        phi_spent = _charge(policy.uplink, phi(k), (N,))  # (17)
-        v = np.zeros((N, D), dtype=dtype)
-        for n in range(N):
-            v[n] = _largest(b[n], int(k[n]))
-            e[n] = b[n] - v[n]  # line 7
-
-        a = r.copy()  # line 10
-        for n in range(N):
-            a = a + w[n] * v[n]
-        a = a.astype(dtype)
-
-        psi = costs["downlink"].at(at_server)
-        k_server = int(policy.downlink.decide(psi, DenseMagnitudes(a), at_server))  # P3.3
-        psi_spent = _charge(policy.downlink, psi(k_server), ())  # (18)
-        u = _largest(a, k_server)
-        r = a - u  # line 11
+        messages, e, up = uplink.send(t, b)  # P3.2, (17), lines 7–8
+        v = dense_rows(messages)
+        a = (r + w @ v).astype(dtype)  # line 10
+        [message], r, down = downlink.send(t, a)  # P3.3, (18), lines 11–12
+        u = message.dense()
         x = x + u  # line 14
 
-        yield Step(
-            iteration=t,
-            params=x.copy(),
-            server_residual=r.copy(),
-            client_residual=e.copy(),
-            compute_prob=q,
-            computed=computed,
-            uplink_sent=k,
-            downlink_sent=k_server,
-            compute_cost=lam_spent,
-            uplink_cost=phi_spent,
-            downlink_cost=float(psi_spent),
-            applied=applied,
-        )
-
-
-def _largest(vector: FloatArray, k: int) -> FloatArray:
-    """The k components of largest magnitude, lowest index first among equals; by a full sort."""
-    order = np.argsort(-np.abs(vector), kind="stable")[:k]
-    message = np.zeros_like(vector)
-    message[order] = vector[order]
-    return message
-
-
-def _charge(rule: Any, spent: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    spent = spread(spent, shape)
-    if rule.queue is not None:
-        rule.queue.charge(spent)
-    return spent
+        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 
 if TYPE_CHECKING:
     from flexfl.experiments import Cell, Outcome

@@ -1,6 +1,26 @@
-"""What may be sent of a vector."""
+"""What may be sent of a vector: messages, and the compressors that ship."""
 
-from flexfl.compress.base import Magnitudes
-from flexfl.compress.topk import DenseMagnitudes, topk, topk_mask
+from flexfl.compress.base import Choices, Compressor, LargestFirst, Offers, Random
+from flexfl.compress.message import Message, level_bytes, message_bytes
+from flexfl.compress.plain import PlainVectors
+from flexfl.compress.rounded import RoundedTopK
+from flexfl.compress.topk import TopK, topk_mask
+from flexfl.registry import Family
 
-__all__ = ["DenseMagnitudes", "Magnitudes", "topk", "topk_mask"]
+COMPRESSORS = Family("compressor", {"top-k": TopK, "rounded": RoundedTopK})
+
+__all__ = [
+    "COMPRESSORS",
+    "Choices",
+    "Compressor",
+    "LargestFirst",
+    "Message",
+    "Offers",
+    "PlainVectors",
+    "Random",
+    "RoundedTopK",
+    "TopK",
+    "level_bytes",
+    "message_bytes",
+    "topk_mask",
+]

@@ -1,18 +1,62 @@
-"""Top-k sparsification: the k components of largest magnitude, exact on ties."""
+"""Top-k sparsification: the k components of largest magnitude, exact on ties (Section IV-E)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
-from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number, spread
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, spread
+from flexfl.compress.base import Offers, Random
+from flexfl.compress.message import Message, message_bytes
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Send the k largest components as they are; the amount is k, up to the number of non-zero ones."""
+
+    exact: ClassVar[bool] = True
+
+    def gains(self, vector: FloatArray) -> FloatArray:
+        return np.square(vector, dtype=np.float64)
+
+    def nbytes(self, count: Count, dim: int, dtype: np.dtype[np.floating]) -> IntArray:
+        return message_bytes(count, dim, np.dtype(dtype).name)
+
+    def offers(self, vector: FloatArray, random: Random) -> Offers:
+        components, kept = largest_first_offers(self.gains(vector), np.square(vector, dtype=np.float64))
+        return Offers(components, kept, self.nbytes(components, len(vector), vector.dtype))
+
+    def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
+        indices = np.flatnonzero(topk_mask(vector, amount))
+        return Message(len(vector), indices, vector[indices], np.dtype(vector.dtype).name)
+
+
+def largest_first_offers(gains: FloatArray, squares: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return k = 0, 1, … and ‖b − v‖² for each, from what each component gains and its square.
+
+    What stays behind is summed from the smallest up: taking what was sent off the total would lose the
+    small components beside a large one.
+    """
+    order = np.argsort(-gains, kind="stable")
+    count = int(np.count_nonzero(gains > 0))
+    sent, rest = order[:count], order[count:]
+    unsent = np.cumsum(squares[sent][::-1])[::-1]  # Σ b² over those from the k-th on
+    lost = np.cumsum(squares[sent] - gains[sent])  # what rounding leaves of those before
+    kept = np.append(unsent, 0.0) + np.append(0.0, lost) + float(squares[rest].sum())
+    return np.arange(count + 1), kept
 
 
 def topk_mask(vectors: FloatArray, num_sent: Count) -> BoolArray:
-    """Where the k largest |b_j| are; among equals the lowest index wins, so exactly k are set.
+    """Return where the k largest |b_j| are; among equals the lowest index wins, so exactly k are set.
 
-    vectors is (..., D), num_sent (...) with 0 ≤ k ≤ D. The k-th largest magnitude is a
-    threshold found by selection, not by sorting: everything above it is in, and of those
-    equal to it the first ones until k is reached.
+    The k-th largest magnitude is a threshold found by selection, not by sorting: everything above it is
+    in, and of those equal to it the first ones until k is reached.
+
+    Args:
+        vectors: b, (..., D).
+        num_sent: k, (...), with 0 ≤ k ≤ D.
     """
     vectors = np.asarray(vectors)
     dim = vectors.shape[-1]
@@ -27,25 +71,3 @@ def topk_mask(vectors: FloatArray, num_sent: Count) -> BoolArray:
         ties = np.flatnonzero(row == cut)
         chosen[ties[: count - np.count_nonzero(chosen)]] = True
     return mask.reshape(vectors.shape)
-
-
-def topk(vectors: FloatArray, num_sent: Count) -> FloatArray:
-    """v: the k largest components of b at their places, zero elsewhere (Section IV-E)."""
-    return np.where(topk_mask(vectors, num_sent), vectors, np.zeros((), dtype=np.asarray(vectors).dtype))
-
-
-class DenseMagnitudes:
-    """`Magnitudes` of an array, by plain NumPy in float64."""
-
-    def __init__(self, vectors: FloatArray) -> None:
-        self._magnitudes = np.abs(np.asarray(vectors, dtype=np.float64))
-
-    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
-        chosen = self._magnitudes > np.asarray(cut)[..., None]
-        counts = np.asarray(np.count_nonzero(chosen, axis=-1))
-        return counts, np.asarray(np.sum(self._magnitudes**2, axis=-1, where=chosen))
-
-    def energies(self) -> FloatArray:
-        squares = np.sort(self._magnitudes**2, axis=-1)[..., ::-1]
-        start = np.zeros((*squares.shape[:-1], 1))
-        return np.concatenate([start, np.cumsum(squares, axis=-1)], axis=-1)

@@ -1,30 +1,46 @@
 """Algorithm 2: who computes, what is sent, within the budgets."""
 
-from flexfl.control import baselines, closed_form, search
-from flexfl.control.policy import (
-    ComputeRule,
-    FixedCompute,
-    OnlineCompute,
-    OnlineSend,
-    Policy,
-    SendAll,
-    SendRule,
-    online,
-)
+from flexfl.control.baselines import FixedProb, Full, Periodic, Randomised, TopKRatio
+from flexfl.control.knobs import Computing, Knob, Sender, Sending
+from flexfl.control.online import Online
+from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Rule, Scope, SendRule
 from flexfl.control.queues import VirtualQueue, next_queue
+from flexfl.control.setup import Setup
+from flexfl.registry import Family
+
+POLICIES = Family(
+    "policy",
+    {
+        "online": Online,
+        "randomised": Randomised,
+        "full": Full,
+        "periodic": Periodic,
+        "top-k": TopKRatio,
+        "fixed-prob": FixedProb,
+    },
+    key="policy",
+)
 
 __all__ = [
+    "POLICIES",
+    "Budget",
+    "ByKnob",
     "ComputeRule",
-    "FixedCompute",
-    "OnlineCompute",
-    "OnlineSend",
+    "Computing",
+    "FixedProb",
+    "Full",
+    "Knob",
+    "Online",
+    "Periodic",
     "Policy",
-    "SendAll",
+    "Randomised",
+    "Rule",
+    "Scope",
     "SendRule",
+    "Sender",
+    "Sending",
+    "Setup",
+    "TopKRatio",
     "VirtualQueue",
-    "baselines",
-    "closed_form",
     "next_queue",
-    "online",
-    "search",
 ]

@@ -3,73 +3,117 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 
-from flexfl.arrays import FloatArray, IntArray, Number, spread
-from flexfl.compress.base import Magnitudes
-from flexfl.control.policy import FixedCompute, Policy, SendAll, Unqueued
+from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.compress.base import Choices
+from flexfl.control.policy import ComputeRule, Rule, Scope, SendRule
 from flexfl.costs.base import Cost
+from flexfl.parameters import Rule as NumberRule
+from flexfl.parameters import Whole, share
 from flexfl.streams import Moment
 
+Ratio = Annotated[
+    Any,
+    NumberRule(
+        "must be in (0, 1]",
+        share,
+        "k_r is the share of components in a message; 1 sends all",
+        per_client=True,
+        by_knob=True,
+        knobs=("uplink", "downlink"),
+        example="send_ratio = 0.01",
+    ),
+]
+Prob = Annotated[
+    Any,
+    NumberRule(
+        "must be in (0, 1]",
+        share,
+        "1 computes in every iteration",
+        per_client=True,
+        example="compute_prob = 0.5",
+    ),
+]
 
-def components(ratio: Number, dim: int) -> IntArray:
-    """k = round(k_r·d), at least one."""
+
+def components_of(ratio: Number, dim: int) -> IntArray:
+    """Return k = round(k_r·d), at least one.
+
+    >>> components_of(0.01, 250)
+    array(2)
+    """
     return np.asarray(np.maximum(1, np.rint(np.asarray(ratio) * dim)), dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class RandomisedCompute(Unqueued):
+class FixedCompute(Rule):
+    """Computes with the same probability in every iteration; 1 is full participation."""
+
+    def __init__(self, prob: Number = 1.0) -> None:
+        self.prob = np.asarray(prob, dtype=np.float64)
+
+    def decide(self, cost: Cost, moment: Moment) -> FloatArray:
+        return np.broadcast_to(self.prob, moment.shape)
+
+
+class RandomisedCompute(Rule):
     """q = min{1, λ̃ / E[α]}: the expected cost of an iteration equals the budget (Section V-A).
 
-    mean_cost is E[α]. A cost model that does not know its mean leaves it out; then the cost
-    of this iteration takes its place, which never exceeds the budget either.
+    mean_cost is E[α]. Where the cost model does not tell it, the cost of this iteration takes its place,
+    which never exceeds the budget either.
     """
 
-    budget: Number
-    mean_cost: Number | None = None
+    def __init__(self, budget: Number, mean_cost: Number | None = None) -> None:
+        self.budget, self.mean_cost = budget, mean_cost
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
         price = np.asarray(cost(1.0) if self.mean_cost is None else self.mean_cost, dtype=np.float64)
-        return spread(_chance(self.budget, price), moment.shape)
+        return np.broadcast_to(_chance(self.budget, price), moment.shape)
 
 
-@dataclass(frozen=True)
-class RandomisedSend(Unqueued):
+class SendAll(Rule):
+    """Sends everything in every iteration."""
+
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
+        return choices.everything()
+
+
+class RandomisedSend(Rule):
     """Sends k = round(k_r·d) components with probability min{1, φ̃ / φ(k)}, else nothing.
 
     Where fewer than k components are non-zero, only those are sent, and their cost decides.
     """
 
-    budget: Number
-    ratio: Number
+    def __init__(self, budget: Number, ratio: Number) -> None:
+        self.budget, self.ratio = budget, ratio
 
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
-        nonzero, _ = magnitudes.above(0.0)
-        k = np.minimum(components(self.ratio, moment.dim), nonzero)
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
+        k = choices.at_most(components_of(self.ratio, moment.dim))
         return np.where(moment.uniform("send") < _chance(self.budget, cost(k)), k, 0)
 
 
-@dataclass(frozen=True)
-class PeriodicSend(Unqueued):
+class PeriodicSend(Rule):
     """Sends everything in every m-th iteration: m computations between two messages."""
 
-    every: int
+    def __init__(self, every: int) -> None:
+        self.every = every
 
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
-        nonzero, _ = magnitudes.above(0.0)
-        return nonzero if (moment.iteration + 1) % self.every == 0 else np.zeros_like(nonzero)
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
+        if (moment.iteration + 1) % self.every == 0:
+            return choices.everything()
+        return np.zeros(moment.shape, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class TopKSend(Unqueued):
+class TopKSend(Rule):
     """Sends the k = round(k_r·d) largest components in every iteration; the rest is fed back."""
 
-    ratio: Number
+    def __init__(self, ratio: Number) -> None:
+        self.ratio = ratio
 
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
-        nonzero, _ = magnitudes.above(0.0)
-        return np.minimum(components(self.ratio, moment.dim), nonzero)
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
+        return choices.at_most(components_of(self.ratio, moment.dim))
 
 
 def _chance(budget: Number, price: FloatArray) -> FloatArray:
@@ -79,35 +123,67 @@ def _chance(budget: Number, price: FloatArray) -> FloatArray:
     return np.minimum(1.0, ratio)
 
 
-def randomised(
-    *,
-    ratio: Number,
-    compute: Number = np.inf,
-    uplink: Number = np.inf,
-    downlink: Number = np.inf,
-    mean_cost: Number | None = None,
-) -> Policy:
-    """The paper's baseline for these budgets; infinity is no limit."""
-    return Policy(
-        RandomisedCompute(compute, mean_cost), RandomisedSend(uplink, ratio), RandomisedSend(downlink, ratio)
-    )
+@dataclass(frozen=True)
+class Randomised:
+    """The paper's baseline: fixed probabilities that meet the budgets on average."""
+
+    send_ratio: Ratio
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        if scope.budget is None:
+            return FixedCompute()
+        mean = None if scope.mean_cost is None else scope.entities.pick(scope.mean_cost)
+        return RandomisedCompute(scope.limits, mean)
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return RandomisedSend(scope.limits, scope.pick(self.send_ratio))
 
 
-def full() -> Policy:
+@dataclass(frozen=True)
+class Full:
     """Everyone computes and everything is sent: distributed SGD."""
-    return Policy(FixedCompute(), SendAll(), SendAll())
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        return FixedCompute()
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return SendAll()
 
 
-def periodic(every: int) -> Policy:
-    """Everyone computes; clients send every m-th iteration."""
-    return Policy(FixedCompute(), PeriodicSend(every), SendAll())
+@dataclass(frozen=True)
+class Periodic:
+    """Everyone computes; clients send everything in every `send_every`-th iteration, the server always."""
+
+    send_every: Annotated[int, Whole(1, "m: send in every m-th iteration")]
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        return FixedCompute()
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return PeriodicSend(self.send_every) if scope.knob == "uplink" else SendAll()
 
 
-def top_k(ratio: Number) -> Policy:
-    """Everyone computes; clients and server send their k largest components, with error feedback."""
-    return Policy(FixedCompute(), TopKSend(ratio), TopKSend(ratio))
+@dataclass(frozen=True)
+class TopKRatio:
+    """Everyone computes; clients and server send their k_r·d largest components, with error feedback."""
+
+    send_ratio: Ratio
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        return FixedCompute()
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return TopKSend(scope.pick(self.send_ratio))
 
 
-def fixed_prob(prob: Number) -> Policy:
-    """Clients compute with a fixed probability and send everything."""
-    return Policy(FixedCompute(prob), SendAll(), SendAll())
+@dataclass(frozen=True)
+class FixedProb:
+    """Clients compute with a fixed probability; everything is sent."""
+
+    compute_prob: Prob
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        return FixedCompute(scope.pick(self.compute_prob))
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return SendAll()

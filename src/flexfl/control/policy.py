@@ -1,150 +1,139 @@
-"""Rules for the three knobs, and the online policy of Algorithm 2.
+"""What a policy is: for each knob, a rule that decides in every iteration.
 
-A policy is three rules: who computes, what each client sends, what the server sends. A rule
-decides for all its entities at once, (N,) in a simulation or () for one deployed client, and
-remembers nothing but its virtual queue.
+The knobs are `compute` (q, with which probability a client computes), `uplink` (what a client sends) and
+`downlink` (what the server sends). A rule decides for all its entities at once, (N,) in a simulation or ()
+for one deployed client or the server.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from flexfl.arrays import FloatArray, IntArray, Number, spread
-from flexfl.compress.base import Magnitudes
-from flexfl.control import closed_form, search
+from flexfl.arrays import FloatArray, IntArray
+from flexfl.compress.base import Choices
 from flexfl.control.queues import VirtualQueue
-from flexfl.costs.base import Affine, Cost, Linear
-from flexfl.streams import Moment
+from flexfl.costs.base import Cost
+from flexfl.streams import Entities, Moment
 
-KNOBS = ("compute", "uplink", "downlink")
+
+class Rule:
+    """What rules that remember nothing have in common; a rule with a memory overrides it.
+
+    A rule with a memory has `state()` and `restore(state)` besides (`flexfl.state`).
+    """
+
+    @property
+    def pressure(self) -> FloatArray:
+        """What decisions were made against, for the record: the length of a queue, a price; or NaN."""
+        return np.asarray(np.nan)
+
+    def charge(self, spent: FloatArray) -> None:
+        """Take note of what each entity was charged in this iteration."""
+
+    def cut(self, cost: Cost) -> FloatArray:
+        """Return the threshold on |b| that `decide` will ask `choices.above` about, as far as it is known.
+
+        An engine measures against it while b is being made, and saves a pass.
+        """
+        return np.zeros(())
 
 
 class ComputeRule(Protocol):
-    """Decides q, the probability of computing in this iteration."""
+    """Decides q, the probability of computing in this iteration; subclass `Rule`."""
 
     @property
-    def queue(self) -> VirtualQueue | None: ...
+    def pressure(self) -> FloatArray: ...
+    def charge(self, spent: FloatArray) -> None: ...
     def decide(self, cost: Cost, moment: Moment) -> FloatArray: ...
 
 
 class SendRule(Protocol):
-    """Decides k, how many of the largest components are sent in this iteration.
-
-    `cut` is the threshold on |b| that `decide` will ask `magnitudes` about, as far as it can be
-    told before b is known: an engine can measure against it while b is being made.
-    """
+    """Decides amounts, how much is sent in this iteration (`flexfl.compress`); subclass `Rule`."""
 
     @property
-    def queue(self) -> VirtualQueue | None: ...
+    def pressure(self) -> FloatArray: ...
+    def charge(self, spent: FloatArray) -> None: ...
     def cut(self, cost: Cost) -> FloatArray: ...
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray: ...
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray: ...
 
 
 @dataclass(frozen=True)
-class Policy:
-    """Three rules; `online`, and the constructors in `baselines`, make the usual ones."""
+class Budget:
+    """What the entities of a knob may spend on average.
 
-    compute: ComputeRule
-    uplink: SendRule
-    downlink: SendRule
-
-    @property
-    def queues(self) -> dict[str, VirtualQueue]:
-        """The queues by knob; they are all the state that a policy has."""
-        queues = {
-            "compute": self.compute.queue,
-            "uplink": self.uplink.queue,
-            "downlink": self.downlink.queue,
-        }
-        return {knob: queue for knob, queue in queues.items() if queue is not None}
-
-
-@dataclass(frozen=True)
-class OnlineCompute:
-    """Solves P3.1 in each iteration; entities without a budget always compute."""
-
-    queue: VirtualQueue
-    tradeoff: Number
-
-    def decide(self, cost: Cost, moment: Moment) -> FloatArray:
-        queue = self.queue
-        if isinstance(cost, Linear):
-            q = closed_form.compute_prob(self.tradeoff, queue.pressure, cost.per_gradient)
-        else:
-            q = search.compute_prob(self.tradeoff, queue.pressure, cost)
-        return np.where(queue.unlimited, 1.0, q) if queue.unlimited.any() else q
-
-
-@dataclass(frozen=True)
-class OnlineSend:
-    """Solves P3.2 (or P3.3) in each iteration; entities without a budget send everything."""
-
-    queue: VirtualQueue
-    tradeoff: Number
-
-    @property
-    def _pressure(self) -> FloatArray:
-        """No pressure makes the cut zero, which every non-zero component is above."""
-        queue = self.queue
-        return np.where(queue.unlimited, 0.0, queue.pressure) if queue.unlimited.any() else queue.pressure
-
-    def cut(self, cost: Cost) -> FloatArray:
-        if isinstance(cost, Affine):
-            return closed_form.cut(self.tradeoff, self._pressure, cost.per_component)
-        return np.zeros(())
-
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
-        V, Phi = self.tradeoff, self._pressure
-        if isinstance(cost, Affine):
-            return closed_form.num_sent(V, Phi, cost.per_message, cost.per_component, magnitudes)
-        return search.num_sent(V, Phi, cost, magnitudes)
-
-
-class Unqueued:
-    """What rules that keep no queue have in common; they ask about non-zero components only."""
-
-    queue: ClassVar[None] = None
-
-    def cut(self, cost: Cost) -> FloatArray:
-        return np.zeros(())
-
-
-@dataclass(frozen=True)
-class FixedCompute(Unqueued):
-    """Computes with the same probability in every iteration; 1 is full participation."""
-
-    prob: Number = 1.0
-
-    def decide(self, cost: Cost, moment: Moment) -> FloatArray:
-        return spread(np.asarray(self.prob, dtype=np.float64), moment.shape)
-
-
-@dataclass(frozen=True)
-class SendAll(Unqueued):
-    """Sends every non-zero component in every iteration."""
-
-    def decide(self, cost: Cost, magnitudes: Magnitudes, moment: Moment) -> IntArray:
-        nonzero, _ = magnitudes.above(0.0)
-        return nonzero
-
-
-def online(
-    *,
-    compute: VirtualQueue | None = None,
-    uplink: VirtualQueue | None = None,
-    downlink: VirtualQueue | None = None,
-    tradeoff: Number | dict[str, Number] = 0.02,
-) -> Policy:
-    """Algorithm 2. A knob without a queue is left uncontrolled: computes always, sends everything.
-
-    tradeoff is V: one for all, or a mapping by knob; each a number or one for each entity.
+    Attributes:
+        limits: one number for all, one for each client, or one for each queue of `members`; ∞ is no limit.
+        members: the queue of each client, where clients share a budget.
     """
-    V = tradeoff if isinstance(tradeoff, dict) else dict.fromkeys(("compute", "uplink", "downlink"), tradeoff)
-    return Policy(
-        compute=OnlineCompute(compute, V["compute"]) if compute else FixedCompute(),
-        uplink=OnlineSend(uplink, V["uplink"]) if uplink else SendAll(),
-        downlink=OnlineSend(downlink, V["downlink"]) if downlink else SendAll(),
-    )
+
+    limits: Any = np.inf
+    members: IntArray | None = None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a rule is made for.
+
+    Attributes:
+        knob: compute, uplink or downlink.
+        entities: who decides.
+        budget: what they may spend; None for no limit at all.
+        iterations: T, how long the run is meant to be.
+        mean_cost: the expected cost of one computation, where the cost model tells.
+    """
+
+    knob: str
+    entities: Entities
+    budget: Budget | None = None
+    iterations: int = 0
+    mean_cost: Any = field(default=None, compare=False)
+
+    def pick(self, value: Any, default: Any = None) -> Any:
+        """Return the entities' share of a setting: from a table by knob, from a list by client, or as it is."""
+        if isinstance(value, Mapping):
+            value = value.get(self.knob, default.get(self.knob) if isinstance(default, Mapping) else default)
+        return self.entities.pick(value)
+
+    @property
+    def limits(self) -> FloatArray:
+        """The budget of each entity; a shared one is divided evenly among its members."""
+        shape = self.entities.shape
+        if self.budget is None:
+            return np.full(shape, np.inf)
+        members = self.budget.members
+        if members is None:
+            return np.broadcast_to(np.asarray(self.entities.pick(self.budget.limits), dtype=float), shape)
+        shares = np.asarray(self.budget.limits, dtype=float) / np.bincount(members)
+        return np.asarray(shares[self.entities.pick(members)])
+
+    def queue(self, initial: Any = 0.0, floor: Any = 0.0) -> VirtualQueue:
+        """Return queues for this budget, of the right shape."""
+        if self.budget is not None and self.budget.members is not None:
+            limits = np.asarray(self.budget.limits, dtype=float)
+            return VirtualQueue(limits, initial=initial, floor=floor, members=self.budget.members)
+        return VirtualQueue(self.limits, initial=initial, floor=floor)
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Makes the rule of each knob."""
+
+    def compute_rule(self, scope: Scope) -> ComputeRule: ...
+    def send_rule(self, scope: Scope) -> SendRule: ...
+
+
+@dataclass(frozen=True)
+class ByKnob:
+    """Takes each knob's rule from a policy of its own."""
+
+    policies: Mapping[str, Policy]
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        return self.policies[scope.knob].compute_rule(scope)
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return self.policies[scope.knob].send_rule(scope)

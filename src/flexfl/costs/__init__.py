@@ -1,13 +1,29 @@
 """What a decision costs: the protocol, and the costs that ship."""
 
-from flexfl.costs.base import Affine, Cost, CostModel, Linear
-from flexfl.costs.channel import FadingChannel
-from flexfl.costs.constant import ConstantCompute, ConstantMessage
-from flexfl.costs.linear import UniformCompute
-from flexfl.costs.measured import Measured, MeasuredCompute, MeasuredMessage
+from flexfl.costs.affine import Affine, ConstantMessage, FadingChannel
+from flexfl.costs.base import Cost, CostModel, Measured
+from flexfl.costs.linear import ConstantCompute, Linear, UniformCompute
+from flexfl.costs.measured import MeasuredCompute, MeasuredMessage
 from flexfl.costs.packets import PacketMessage, Staircase
+from flexfl.registry import Family
+
+COMPUTE_COSTS = Family(
+    "cost of computing",
+    {"uniform": UniformCompute, "constant": ConstantCompute, "measured": MeasuredCompute},
+)
+MESSAGE_COSTS = Family(
+    "cost of sending",
+    {
+        "fading": FadingChannel,
+        "constant": ConstantMessage,
+        "packets": PacketMessage,
+        "measured": MeasuredMessage,
+    },
+)
 
 __all__ = [
+    "COMPUTE_COSTS",
+    "MESSAGE_COSTS",
     "Affine",
     "ConstantCompute",
     "ConstantMessage",

@@ -1,15 +1,15 @@
 """The protocol of costs: one object plans and charges.
 
-A `CostModel` describes how a cost varies with client and time. Asked in one iteration, it
-gives a `Cost`, a function of the decision for every entity at once. The controller minimises
-with that function and the queue is charged by the same function, so what was planned is what
-is paid.
+A `CostModel` describes how a cost varies with entity and time. Asked in one iteration, it returns a `Cost`,
+a function of the decision for every entity at once. The controller minimises with that function and the
+queue is charged by the same function, so what was planned is what is paid.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,10 +21,13 @@ from flexfl.streams import Moment
 class Cost(Protocol):
     """The cost of a decision in one iteration.
 
-    `amount` is q in [0, 1] for computing, or k (components sent) for sending. Its last axes
-    are the entities'; axes in front of them are candidates that are weighed against each
-    other. cost(0) is what doing nothing costs, cost(1) of a computing cost what computing
-    with certainty costs.
+    `amount` is q in [0, 1] for computing, or k (components sent) for sending. Its last axes are the
+    entities'; axes in front of them are candidates that are weighed against each other. cost(0) is what
+    doing nothing costs, cost(1) of a computing cost what computing with certainty costs.
+
+    A cost may have an attribute `monotone`: True says that it never falls as the amount grows, which makes
+    the search for the best decision several times faster. A cost of computing may have `breakpoints`, an
+    array of the q at which it jumps, which the search then tries.
     """
 
     def __call__(self, amount: Number | Count) -> FloatArray: ...
@@ -34,36 +37,51 @@ class Cost(Protocol):
 class CostModel(Protocol):
     """How a cost varies with entity and time.
 
-    A model of computing costs may also have `mean_cost`, the expected cost of one computation;
-    the randomised baseline sets its probability from it.
+    Optional besides:
+
+    - `mean_cost`, the expected cost of one computation, from which the randomised baseline sets its
+      probability;
+    - `observe(amount, cost)`, for a cost that is measured: called with what was done and what it cost;
+    - `state()` and `restore(state)`, for a cost with a memory (`flexfl.state`).
     """
 
     def at(self, moment: Moment) -> Cost: ...
 
 
-@dataclass(frozen=True)
-class Linear:
-    """λ = α·q (Section IV-E): computing, in expectation over the Bernoulli draw.
+@runtime_checkable
+class Measured(Protocol):
+    """A cost model that learns from what decisions really cost."""
 
-    α `per_gradient`. P3.1 has a closed form for it.
+    def at(self, moment: Moment) -> Cost: ...
+    def observe(self, amount: Number | Count, cost: Number) -> None: ...
+
+
+def cost_of_one(cost: Cost, place: int, shape: tuple[int, ...]) -> Callable[[Any], FloatArray]:
+    """Return one entity's share of a cost, as a function of amounts (A,).
+
+    Args:
+        cost: the cost for all entities of `shape`.
+        place: which of them, in the flattened shape.
+        shape: the entities' shape, (N,) or ().
     """
+    if not shape:
+        return lambda amounts: np.asarray(cost(amounts))
+    if is_dataclass(cost) and not isinstance(cost, type):
+        one = replace(cost, **{entry.name: _share(getattr(cost, entry.name), place, shape) for entry in fields(cost)})
+        return lambda amounts: np.asarray(one(amounts))
 
-    per_gradient: FloatArray
+    def among_all(amounts: Any) -> FloatArray:
+        # The others' amounts do not matter; a block at a time keeps memory within bounds.
+        listed, block = np.asarray(amounts), max(1, 2**20 // shape[0])
+        found = np.empty(len(listed))
+        for begin in range(0, len(listed), block):
+            some = listed[begin : begin + block]
+            all_ = np.asarray(cost(np.broadcast_to(some[:, None], (len(some), *shape))))
+            found[begin : begin + block] = np.broadcast_to(all_, (len(some), *shape))[:, place]
+        return found
 
-    def __call__(self, amount: Number | Count) -> FloatArray:
-        return np.asarray(self.per_gradient * np.asarray(amount))
+    return among_all
 
 
-@dataclass(frozen=True)
-class Affine:
-    """φ = 0 for k = 0, else β + γ·k (the constant-plus-linear cost of Section IV-E).
-
-    β `per_message`, γ `per_component`. P3.2 and P3.3 have a closed form for it.
-    """
-
-    per_message: FloatArray
-    per_component: FloatArray
-
-    def __call__(self, amount: Number | Count) -> FloatArray:
-        k = np.asarray(amount)
-        return np.where(k > 0, self.per_message + self.per_component * k, 0.0)
+def _share(value: Any, place: int, shape: tuple[int, ...]) -> Any:
+    return value[place] if isinstance(value, np.ndarray) and value.shape == shape else value

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from flexfl.arrays import Count, FloatArray, Number
+from flexfl.parameters import PerClientFromZero, PerClientPositive
 from flexfl.streams import Moment
 
 
 @dataclass(frozen=True)
 class Staircase:
-    """φ = c·⌈k / m⌉: c `per_packet`, m `components` in a packet. No closed form: `search` solves it."""
+    """φ = c·⌈k / m⌉: c `per_packet`, m `components` in a packet. No closed form: `control.search` solves it."""
 
+    monotone: ClassVar[bool] = True
     per_packet: FloatArray
     components: FloatArray
 
@@ -25,11 +28,11 @@ class Staircase:
 class PacketMessage:
     """Each packet of `components_per_packet` components costs `per_packet`."""
 
-    per_packet: Number = 0.01
-    components_per_packet: Number = 180
+    per_packet: PerClientFromZero = 0.01
+    components_per_packet: PerClientPositive = 180
 
     def at(self, moment: Moment) -> Staircase:
         return Staircase(
-            np.asarray(self.per_packet, dtype=float),
-            np.asarray(self.components_per_packet, dtype=float),
+            np.asarray(moment.pick(self.per_packet), dtype=float),
+            np.asarray(moment.pick(self.components_per_packet), dtype=float),
         )

@@ -105,3 +105,6 @@ CIFAR_10 = Dataset(
 )
 
 CATALOGUE: dict[str, Dataset] = {entry.name: entry for entry in (FASHION_MNIST, CIFAR_10)}
+
+DATASETS = ("fashion-mini", *CATALOGUE, "file")
+"""The names that a spec may give: what ships, what can be fetched, and a file of one's own."""

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flexfl.data.catalogue import ARRAYS, CATALOGUE, Dataset
+from flexfl.data.catalogue import ARRAYS, CATALOGUE, DATASETS, Dataset
 from flexfl.data.federated import Federated, Pair
 from flexfl.data.fetch import NoSourceError, fetch, published
 from flexfl.data.images import FASHION, Images
-from flexfl.errors import Fault, FlexFLError, InputError
-from flexfl.spec.sections import DataSpec
+from flexfl.errors import Fault, FlexFLError, InputError, nearest
+from flexfl.registry import is_given, must_be_given_again
 
 # What NumPy raises for files that are not, or not quite, an archive of plain arrays.
 _UNREADABLE = (
@@ -32,40 +32,62 @@ _UNREADABLE = (
 )
 
 
-def load_federated(spec: DataSpec, *, seed: int) -> Federated:
-    """The dataset that `spec` names, spread over its clients."""
-    train, test, content = _load(spec)
-    return Federated.split(
-        train, test, clients=spec.clients, partition=spec.partition, seed=seed, content=content
-    )
+def load_federated(
+    name: str,
+    path: str | Path | None = None,
+    *,
+    clients: int,
+    partition: str | Mapping[str, Any] = "iid",
+    seed: int = 1,
+) -> Federated:
+    """Return a dataset, spread over clients.
+
+    Args:
+        name: one that ships or is installed, or "file".
+        path: the .npz file, or the published files of the named dataset.
+        clients: N.
+        partition: a name, or a table with a kind and its options.
+        seed: of the run.
+
+    Raises:
+        InputError: what was given does not fit.
+        FlexFLError: the dataset is not on this machine.
+    """
+    train, test, content = _load(name, path)
+    return Federated.split(train, test, clients=clients, partition=partition, seed=seed, content=content)
 
 
-def load_own(spec: DataSpec, path: Path) -> Federated:
-    """One client's own samples, from an .npz file with train_x and train_y; scaled as `spec` says."""
-    entry = CATALOGUE.get(spec.name)
-    images = FASHION if spec.name == "fashion-mini" else entry.images if entry else None
+def load_own(name: str, path: Path) -> Federated:
+    """Return one client's own samples, from an .npz file with train_x and train_y, scaled like `name`."""
+    entry = CATALOGUE.get(name)
+    images = FASHION if name == "fashion-mini" else entry.images if entry else None
     return Federated.of_clients([_pair(_read_npz(path, ("train_x", "train_y")), "train", images)])
 
 
-def load_pairs(spec: DataSpec) -> tuple[Pair, Pair]:
-    """Training and test set."""
-    return _load(spec)[:2]
+def load_pairs(name: str, path: str | Path | None = None) -> tuple[Pair, Pair]:
+    """Return training and test set."""
+    return _load(name, path)[:2]
 
 
-def _load(spec: DataSpec) -> tuple[Pair, Pair, str | None]:
-    """Training and test set, and the name of their content if the store knows it."""
-    if spec.name == "fashion-mini":
+def _load(name: str, given_path: str | Path | None) -> tuple[Pair, Pair, str | None]:
+    """Return training and test set, and the name of their content if the store knows it."""
+    if is_given(name):
+        raise must_be_given_again("data.name", name)
+    if name not in DATASETS:
+        rule = f"must be one of {', '.join(DATASETS)}"
+        raise InputError([Fault("data.name", rule, name, nearest(name, DATASETS))])
+    if name == "fashion-mini":
         with resources.as_file(resources.files("flexfl.data") / "fashion_mini/fashion_mini.npz") as path:
             return *_pairs(_read_npz(path), FASHION), None
-    entry = CATALOGUE.get(spec.name)
-    if spec.path is not None:
-        path = Path(spec.path)
+    entry = CATALOGUE.get(name)
+    if given_path is not None:
+        path = Path(given_path)
         if entry is not None and path.suffix != ".npz":
             return *_pairs(_read_published(entry, path), entry.images), None
         return *_pairs(_read_npz(path), entry.images if entry else None), None
     if entry is None:
         remedy = f"give an .npz file with the arrays {', '.join(ARRAYS)}"
-        raise InputError([Fault("data.path", f"is needed for the dataset {spec.name}", None, remedy)])
+        raise InputError([Fault("data.path", f"is needed for the dataset {name}", None, remedy)])
     try:
         stored = fetch(entry, local_only=True)
     except NoSourceError as error:

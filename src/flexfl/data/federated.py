@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from flexfl.arrays import FloatArray, IntArray
-from flexfl.data.partition import PARTITIONS
+from flexfl.data import partition as partitions
 from flexfl.errors import Fault, InputError
-from flexfl.spec.partition import kind_and_options
 from flexfl.streams import Streams
 
 Pair = tuple[Any, Any]
@@ -46,9 +45,18 @@ class Federated:
     ) -> Federated:
         """Spread `train` over clients by a partitioner; `test` stays whole.
 
-        partition  as in a spec: a name, or {"kind": "dirichlet", "alpha": 0.3}
+        Args:
+            train: features and labels.
+            test: features and labels to evaluate on.
+            clients: N.
+            partition: as in a spec, a name, or {"kind": "dirichlet", "alpha": 0.3}.
+            seed: of the run.
+            content: names what the arrays hold, where that was checked before.
+
+        Raises:
+            InputError: lists all faults of the settings or of the data.
         """
-        kind, options = kind_and_options(partition)
+        partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before those of the data
         train_x, train_y = _tensors(train, "train")
         if clients < 1:
             raise InputError([Fault("data.clients", "must be at least one", clients, "give the number N")])
@@ -57,12 +65,12 @@ class Federated:
             raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
         generator = Streams(seed).generator("partition")
         labels = np.asarray(train_y.reshape(len(train_y), -1)[:, 0])
-        parts = PARTITIONS[kind](labels, clients, generator, **options)
-        return cls._checked(train_x, train_y, test, tuple(parts), content)
+        parts = partitions.split(partition, labels, clients, generator)
+        return cls._checked(train_x, train_y, test, parts, content)
 
     @classmethod
     def of_clients(cls, clients: Sequence[Pair], test: Pair | None = None) -> Federated:
-        """Each client's own features and labels, in the order of the clients."""
+        """Return a federation of each client's own features and labels, in the order of the clients."""
         if not clients:
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
         pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
@@ -120,14 +128,14 @@ class Federated:
 
     @property
     def classes(self) -> int | None:
-        """How many classes the labels name; None for labels that are not classes."""
+        """The number of classes that the labels name; None for labels that are not classes."""
         if self.train_y.ndim != 1 or self.train_y.is_floating_point():
             return None
         largest = [int(labels.max()) for labels in (self.train_y, self.test_y) if labels is not None]
         return max(largest) + 1
 
     def weights(self, kind: str | list[float]) -> FloatArray:
-        """w, (N,), with sum 1: equal, by samples, or as given."""
+        """Return w, (N,), with sum 1: equal, by samples, or as given."""
         if isinstance(kind, str):
             raw = self.sizes.astype(np.float64) if kind == "samples" else np.ones(self.clients)
         else:
@@ -135,7 +143,7 @@ class Federated:
         return np.asarray(raw / raw.sum())
 
     def fingerprint(self) -> str:
-        """Tells data apart when a run goes on."""
+        """Return a digest that tells data apart when a run is resumed."""
         digest = hashlib.blake2b((self.content or "").encode(), digest_size=16)
         for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
             if tensor is not None and self.content is None:

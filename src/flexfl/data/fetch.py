@@ -14,8 +14,7 @@ from flexfl.data.archives import Members, read_members
 from flexfl.data.catalogue import CATALOGUE, Dataset
 from flexfl.data.sources import OnBytes, Source, SourceError
 from flexfl.data.store import Stored
-from flexfl.errors import Fault, FlexFLError, InputError
-from flexfl.spec.names import nearest
+from flexfl.errors import Fault, FlexFLError, InputError, nearest
 
 OnSource = Callable[[str], None]
 """Told which source is tried now."""

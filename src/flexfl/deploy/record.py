@@ -1,90 +1,128 @@
-"""The run directory of a deployment: the same as a simulation's, written by the server.
+"""The record of a deployment: what its server has closed, told to observers as a simulation tells them.
 
-The server's own state is the truth. Records of iterations lie there until they are in the run's metrics,
-so after a crash at any moment there is one row for each iteration.
+The server's own state is the truth: the record of an iteration lies there until the run directory holds it.
+Observers see every iteration and evaluation in order, each once; after a crash, those since the last
+`flush` (a second at most) once more. The last evaluation and the end of a run are told again if a finished
+run is resumed. An observer that must not count twice looks at `progress.iteration`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from flexfl.control.policy import KNOBS
+from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.protocol import Server
 from flexfl.results.columns import PER_CLIENT
 from flexfl.results.directory import RunDirectory
-from flexfl.results.progress import Live, Progress
-from flexfl.results.run import Run, mean_budget
-from flexfl.spec.schema import Spec
+from flexfl.results.observer import Observer, Observers, RunInfo
+from flexfl.results.progress import Progress
+from flexfl.results.run import Run
+from flexfl.results.writer import DirectoryWriter
 
 _UNKNOWN = {"compute_queue", "uplink_queue", "compute_objective", "uplink_objective"}
 """What is not known of a client that did not answer; it spends and sends nothing."""
 
 
 class Record:
-    """What a run tells, written down; `flush` makes it last, and `live` tells it to those who look on."""
+    """Tells observers, the run directory first, what the server has done.
 
-    def __init__(self, spec: Spec, directory: RunDirectory, server: Server, live: Path) -> None:
-        self._spec, self._directory, self._server, self._live = spec, directory, server, live
-        budgets = {
-            knob: mean_budget(getattr(spec.budget, knob), clients=len(server.roster)) for knob in KNOBS
-        }
-        self.progress = Progress(spec.train.iterations, budgets=budgets)
+    Args:
+        job: of the server.
+        directory: of the run.
+        server: whose records are told.
+        observers: to be told besides the directory and the trackers of the spec.
+
+    Attributes:
+        progress: of the run.
+    """
+
+    def __init__(
+        self, job: ServerJob, directory: RunDirectory, server: Server, observers: Sequence[Observer] = ()
+    ) -> None:
+        self._job, self._directory, self._server = job, directory, server
+        self._writer = DirectoryWriter(directory, job.by_client, commit_every=math.inf)
+        self._observers = Observers([self._writer, *job.observers, *observers])
+        self.progress = Progress(job.iterations, budgets=job.budgets)
         self._begun = False
 
     def begin(self) -> None:
-        """Go on from what the server's state says; before, nothing is written."""
-        server = self._server
-        self._directory.rewind(min(server.records, default=server.iteration))
+        """Continue from what directory and server hold; nothing is written before."""
+        server, job = self._server, self._job
         before = Run(self._directory.path)
-        self.progress.resume(before, len(before.iterations["iteration"]), _seconds(before))
+        # What the directory holds was told to all observers before it was committed.
+        done = min(len(before.iterations["iteration"]), server.iteration)
+        self._directory.rewind(done)
+        server.forget(done)
+        before = Run(self._directory.path)
+        self.progress.resume(before, done, _seconds(before))
+        self._observers.begin(
+            RunInfo(
+                self._directory.path,
+                clients=len(server.roster),
+                dim=len(server.params),
+                iterations=job.iterations,
+                start=done,
+                spec=job.spec,
+                budgets=job.budgets,
+            )
+        )
         for number in sorted(server.records):
             self.add(server.records[number])
         self._begun = True
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """An iteration that the server has closed."""
-        row = as_row(record, list(self._server.roster))
-        self._directory.store.add_iteration(row)
-        self.progress.add(row)
+        """Tell an iteration that the server has closed, and the evaluation of the model it started from."""
         if evaluation := record.get("evaluation"):
-            self.evaluated(int(record["iteration"]), evaluation)
+            self.evaluated(evaluation)
+        row = as_row(record, list(self._server.roster))
+        self.progress.add(row)
+        self._observers.iteration(self.progress, row)
 
-    def evaluated(self, iteration: int, evaluation: Mapping[str, float | None]) -> None:
-        """How good the model was that the iteration began with."""
+    def evaluated(self, evaluation: Mapping[str, float | None]) -> None:
+        """Tell an evaluation of the model that iteration `progress.iteration` starts from."""
         self.progress.evaluation = dict(evaluation)
-        self._directory.store.add_evaluation(iteration, evaluation)
+        self._observers.evaluated(self.progress, evaluation)
 
-    def flush(self, **more: Any) -> None:
-        """Write what there is, and tell those who look on."""
+    def flush(self) -> None:
+        """Write to the disk what was told; the server may forget it then."""
         if self._begun:
-            self._directory.store.commit(by_client=self._spec.record.clients)
-            self._server.written(self._server.iteration)
-        Live.of(self.progress, **more).write(self._live)
+            self._writer.commit()
+            self._server.forget(self._server.iteration)
 
-    def finish(self, **more: Any) -> dict[str, Any]:
-        """The model and the summary."""
-        arrays = {"params": self._server.params, "server_residual": self._server.residual}
-        self._directory.checkpoint(self._server.iteration, arrays, by_client=self._spec.record.clients)
-        self._server.written(self._server.iteration)
-        return self._directory.finish(self.progress.seconds, **more)
+    def finish(self, evaluation: Mapping[str, float | None], **more: Any) -> dict[str, Any]:
+        """Tell the final state, its evaluation and the end of the run.
+
+        Args:
+            evaluation: of the trained model.
+            more: what the summary has besides.
+
+        Returns:
+            The summary.
+        """
+        server = self._server
+        state = {"params": server.params, "server_residual": server.residual}
+        self._observers.checkpoint(self.progress, state)
+        self.evaluated(evaluation)
+        summary = self._writer.summarise(self.progress, **more)
+        self._observers.end(self.progress, summary)
+        self.flush()
+        return summary
 
 
 def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
-    """A server's record as `results.columns` describes it, clients in the order of the roster."""
+    """Return a server's record by the names of `results.columns`, clients in the order of the roster."""
     answers = record["answers"]
     row: dict[str, Any] = {name: value for name, value in record.items() if name.startswith("downlink_")}
     row.setdefault("downlink_queue", float("nan"))
     for name in PER_CLIENT:
         absent = float("nan") if name in _UNKNOWN else 0.0
         row[name] = np.array([answers.get(client, {}).get(name, absent) for client in roster])
-    with np.errstate(divide="ignore"):
-        row["compute_objective"] = np.where(row["compute_prob"] > 0, 1.0 / row["compute_prob"], np.nan)
     row["computed"] = np.array([bool(answers.get(client, {}).get("computed", 0.0)) for client in roster])
-    losses = [told["batch_loss"] for told in answers.values() if "batch_loss" in told]
+    losses = [metrics["batch_loss"] for metrics in answers.values() if "batch_loss" in metrics]
     row |= {
         "iteration": record["iteration"],
         "senders": int(np.count_nonzero(row["uplink_components"])),
@@ -93,20 +131,21 @@ def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
     return row
 
 
-def over_all(answers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
-    """Training loss and accuracy over the samples of all who told theirs."""
-    told = [
+def mean_evaluation(answers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
+    """Return training loss and accuracy over the samples of all clients that reported theirs."""
+    reports = [
         answer for answer in answers.values() if answer.get("samples", 0.0) > 0 and "train_loss" in answer
     ]
-    samples = sum(answer["samples"] for answer in told)
+    samples = sum(report["samples"] for report in reports)
     found: dict[str, float | None] = {}
     for name in ("train_loss", "train_accuracy"):
-        known = bool(told) and all(name in answer for answer in told)
-        found[name] = sum(answer[name] * answer["samples"] for answer in told) / samples if known else None
+        known = bool(reports) and all(name in report for report in reports)
+        total = sum(report[name] * report["samples"] for report in reports) if known else 0.0
+        found[name] = total / samples if known else None
     return found
 
 
 def _seconds(run: Run) -> float:
-    """Training time so far, as of the last evaluation."""
+    """Return the training time so far, as of the last evaluation."""
     seconds = run.evaluations["seconds"]
     return float(seconds[-1]) if len(seconds) and np.isfinite(seconds[-1]) else 0.0

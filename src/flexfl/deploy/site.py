@@ -1,4 +1,4 @@
-"""A client as a process: whatever arrives, it finds the run that is meant, works, and answers.
+"""A client as a process: it finds the run that a message is about, takes part in it, and answers.
 
 A site's folder outlives processes: it holds `site.toml`, which its owner writes, and a file of durable
 state for each run.
@@ -6,29 +6,28 @@ state for each run.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from flexfl.deploy.learner import Learner
-from flexfl.deploy.plan import RUN_NAME
-from flexfl.deploy.protocol import Ask, Client, Hello, ProtocolError, Ready, SqliteStore, Stranger, Work
+from flexfl.deploy.plan import client_job
+from flexfl.deploy.protocol import Client, Hello, Question, Ready, Restarted, SqliteStore, Trainer
 from flexfl.deploy.protocol.store import InUseError
-from flexfl.deploy.settings import SITE_FILE, SiteSettings
-from flexfl.errors import Fault, InputError, NonFiniteError, in_words
-from flexfl.spec.build import build_costs, build_policy
-from flexfl.spec.own import own_settings, packages
-from flexfl.spec.schema import Spec, parse
-from flexfl.streams import Streams
+from flexfl.deploy.settings import SiteSettings
+from flexfl.errors import CostError, DecisionError, NonFiniteError, in_words
+from flexfl.streams import Entities
 from flexfl.wire.envelope import unseal
 
-_LONGEST = 2000
+_LONGEST_FAULT = 2000
 
 
 class Site:
-    """Client `name`; `answer` is called for one message after another."""
+    """A client of any run.
+
+    Args:
+        name: of the client.
+        folder: its settings and durable state.
+    """
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self._folder = name, folder
@@ -37,95 +36,61 @@ class Site:
         self._ready: Ready | None = None
 
     def answer(self, data: bytes) -> bytes | None:
-        """What to reply; None for nothing. What does not belong here raises `FlexFLError`."""
+        """Return the reply to a message of the server; None for none.
+
+        Raises:
+            FlexFLError: the message does not belong here.
+        """
         message = unseal(data)
         if message.kind == "hello":
-            return self._take_part(Hello.of(message)).encode()
-        ask = Ask.of(message)
-        if self._client is None or self._client.run != ask.run:
-            return Stranger(ask.run, self.name).encode()
+            return self._greet(Hello.of(message)).encode()
+        question = Question.of(message)
+        if self._client is None or self._client.run != question.run:
+            return Restarted(question.run, self.name).encode()
         try:
-            return self._client.reply(ask)
-        except NonFiniteError as error:
-            return Ready(ask.run, self.name, fault=str(error)).encode()
+            return self._client.reply(question)
+        except (NonFiniteError, CostError, DecisionError) as error:
+            return Ready(question.run, self.name, fault=str(error)[:_LONGEST_FAULT]).encode()
 
     def here(self) -> bytes:
-        """What a process says that has just been started: the server need not find out by itself."""
-        return Stranger("", self.name).encode()
+        """Return the message of a process that was just started, so that the server greets it at once."""
+        return Restarted("", self.name).encode()
 
     def close(self) -> None:
+        """Leave the run; its state stays on the disk."""
         if self._store is not None:
             self._store.close()
         self._client = self._store = self._ready = None
 
-    def _take_part(self, hello: Hello) -> Ready:
+    def _greet(self, hello: Hello) -> Ready:
         if self._ready is not None and self._ready.run == hello.run:
             return self._ready
         self.close()
         try:
             self._ready = self._open(hello)
-        except Exception as error:  # of a user's model, too: the server is to know why, and by whom
+        except Exception as error:  # of a user's model, too: the server is told why
             self.close()
-            told, again = in_words(error)[:_LONGEST], isinstance(error, InUseError)
-            return Ready(hello.run, self.name, fault=told, again=again)
+            fault, retry = in_words(error)[:_LONGEST_FAULT], isinstance(error, InUseError)
+            return Ready(hello.run, self.name, fault=fault, retry=retry)
         return self._ready
 
     def _open(self, hello: Hello) -> Ready:
-        if not RUN_NAME.fullmatch(hello.run):
-            raise ProtocolError(f"a run may not be called {hello.run[:100]!r}")
+        """Build this client's part of the run, and continue from its durable state."""
         settings = SiteSettings.read(self._folder)
-        spec = parse(_toml(hello.spec), where="the run's spec")
-        if not hello.place < hello.clients == spec.data.clients:
-            told = f"{hello.place} of {hello.clients}"
-            raise ProtocolError(f"a run with {spec.data.clients} clients has no client {told}")
-        _refuse_strange_packages(spec, settings)
-        if spec.data.path is not None and settings.data is None and not settings.paths:
-            rule, remedy = "names a file of this site", f"name it as data in {SITE_FILE}, or set paths = true"
-            raise InputError([Fault("data.path", rule, spec.data.path, remedy)], "the run's spec")
-        spec = own_settings(spec, hello.place)
         torch.set_num_threads(settings.threads or torch.get_num_threads())
-        learner = Learner(spec, hello.place, Path(settings.data) if settings.data else None)
-        costs = build_costs(spec)
-        work = Work(
-            hello.place,
-            hello.clients,
-            build_policy(spec, costs, shape=()),
-            {knob: costs[knob] for knob in ("compute", "uplink")},
-            Streams(spec.train.seed),
-            spec.train.learning_rate,
+        job = client_job(hello, settings)
+        learner, entity = job.learner, Entities.one_client(job.place, job.clients)
+        dim = learner.model.dim
+        trainer = Trainer(
+            job.setup.knob(entity, dim),
+            job.setup.sender("uplink", entity, dim),
+            job.learning_rate,
             learner.gradient,
-            values_of(spec),
             learner.evaluate,
         )
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._store = SqliteStore(self._folder / f"{hello.run}.sqlite")
-        dim, dtype = learner.model.dim, spec.engine.dtype
+        self._store = SqliteStore(self._folder / f"{job.run}.sqlite")
         self._client = Client(
-            self.name, hello.run, self._store, work, dim=dim, dtype=dtype, ledger=spec.deploy.ledger
+            self.name, job.run, self._store, trainer, dim=dim, dtype=job.dtype, ledger=job.ledger
         )
-        samples = len(learner.data.train_x)
-        return Ready(hello.run, self.name, dim, learner.model.fingerprint(), samples)
-
-
-def _toml(text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError([Fault("spec", "must be TOML", str(error))], "the run's spec") from error
-
-
-def values_of(spec: Spec) -> str:
-    """How messages carry numbers."""
-    return spec.engine.dtype if spec.deploy.values == "exact" else spec.deploy.values
-
-
-def _refuse_strange_packages(spec: Spec, settings: SiteSettings) -> None:
-    """A spec comes from elsewhere: it may make a site call only what its owner has named."""
-    rule = f"must be of a package that {SITE_FILE} names"
-    faults = [
-        Fault(setting, rule, package, f'add modules = ["{package}"] there')
-        for setting, package in packages(spec).items()
-        if package not in settings.modules
-    ]
-    if faults:
-        raise InputError(faults, "the run's spec")
+        return Ready(job.run, self.name, dim, learner.model.fingerprint(), len(learner.data.train_x))

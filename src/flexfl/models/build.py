@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from flexfl.errors import Fault, InputError
-from flexfl.models.networks import cnn, mlp
-from flexfl.spec.names import GIVEN, import_object, is_import_path, must_be_given_again
-from flexfl.spec.sections import ModelSpec
+from flexfl.models import NETWORKS, networks
+from flexfl.registry import Family, is_given, must_be_given_again
 from flexfl.streams import Streams
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Outputs and labels of one minibatch → its mean loss."""
 
-NETWORKS = {"mlp": mlp, "cnn": cnn}
+MODELS = Family("network", {name: getattr(networks, name) for name in NETWORKS}, key="name")
 
 
-def build_model(spec: ModelSpec, streams: Streams) -> nn.Module:
-    """The network that `spec` names; "module:function" calls the user's own with its options."""
-    if is_import_path(spec.name):
-        make = import_object(spec.name, "model.name")
-    elif spec.name.startswith(GIVEN):
-        raise must_be_given_again("model.name", spec.name)
-    else:
-        make = NETWORKS[spec.name]
+def build_model(name: str, options: Mapping[str, Any], streams: Streams) -> nn.Module:
+    """Return a network, initialised from the run's own stream.
+
+    Args:
+        name: one that ships, or "module:function" of one's own.
+        options: what it is called with.
+        streams: of the run.
+
+    Raises:
+        InputError: there is none of that name, or its options do not fit.
+    """
+    if is_given(name):
+        raise must_be_given_again("model.name", name)
+    make = MODELS.member(name, "model.name")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.torch_seed("init", 0))
-        try:
-            module = make(**spec.options)
-        except (TypeError, ValueError, RuntimeError) as error:
-            fault = Fault("model.options", f"must fit {spec.name} ({error})", spec.options, "adjust them")
-            raise InputError([fault]) from error
+        module = MODELS.call(make, name, options, "model.options")
     if not isinstance(module, nn.Module):
         rule = "must give an nn.Module"
         raise InputError([Fault("model.name", rule, type(module).__name__, "return the module itself")])
@@ -45,9 +46,15 @@ def build_model(spec: ModelSpec, streams: Streams) -> nn.Module:
 def check_model(
     module: nn.Module, sample: Tensor, labels: Tensor, classes: int | None, loss: Loss, *, plain_loss: bool
 ) -> list[Fault]:
-    """What keeps this module from being trained on such samples with this loss.
+    """Return what keeps this module from being trained on such samples with this loss.
 
-    plain_loss says that the loss is our default, whose demands on outputs and labels we know.
+    Args:
+        module: the network.
+        sample: a few features.
+        labels: their labels.
+        classes: how many there are; None for labels that are not classes.
+        loss: of outputs and labels.
+        plain_loss: the loss is the default one, whose demands on outputs and labels are known.
     """
     faults = []
     if not any(p.requires_grad for p in module.parameters()):
@@ -96,7 +103,7 @@ def check_model(
 
 
 def _attempt(work: Callable[[], Any]) -> Any:
-    """What `work` gives, or the first line of what went wrong."""
+    """Return what `work` returns, or the first line of what went wrong."""
     try:
         return work()
     except Exception as error:  # whatever a user's module or loss may raise

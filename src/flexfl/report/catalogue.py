@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 from flexfl.report.curves import (
     Curve,
     Series,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 from flexfl.report.catalogue import Panel, Section, overview_panels, sections_of
 from flexfl.report.curves import Curve, aligned, mean_and_deviation
 from flexfl.report.figures import write_overview

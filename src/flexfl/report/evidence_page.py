@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 from flexfl.report.evidence import Evidence, Row
 from flexfl.report.page import (
     charts_of,

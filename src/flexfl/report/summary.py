@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 from flexfl.report.curves import aligned, mean_and_deviation
 from flexfl.report.groups import Group
 from flexfl.results import Run

@@ -122,11 +122,13 @@ class RunDirectory:
             if old.name != name:
                 old.unlink()
 
-    def finish(self, seconds: float, **more: Any) -> dict[str, Any]:
-        """Write the summary, with what else the engine has to tell."""
-        summary = summarise(Run(self.path), seconds=seconds) | more
+    def summarise(self, seconds: float) -> dict[str, Any]:
+        """Return the summary of what was committed; `seconds` is the time in training."""
+        return summarise(Run(self.path), seconds=seconds)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json, whole or not at all."""
         _write_text(self.path / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
-        return summary
 
     def _check_length(self, iterations: int) -> None:
         """A run cannot become shorter than it is."""

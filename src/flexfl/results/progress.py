@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 from flexfl.results.run import Run
 
 

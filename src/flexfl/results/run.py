@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.control.policy import KNOBS
+from flexfl.parameters import KNOBS
 from flexfl.errors import RunDirectoryError
 from flexfl.results.columns import SPENT_COLUMN
 from flexfl.results.partition import Partition

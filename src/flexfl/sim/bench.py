@@ -36,7 +36,6 @@ from flexfl.sim import kernels
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.process import threads, usable_threads
 from flexfl.sim.run import problem_of
-from flexfl.spec.build import build_costs
 from flexfl.spec.load import load_spec
 from flexfl.streams import Streams
 
@@ -213,8 +212,8 @@ def _problem(shape: Shape, clients: int) -> Problem:
     classes = np.arange(clients) * _CLASSES // clients
     parts = tuple(c * each + rng.choice(each, size, replace=False) for c in classes)
     data = Federated(features, torch.from_numpy(labels), None, None, parts)
-    model = FlatModel(build_model(spec.model, Streams(spec.train.seed)), torch.float32)
-    return problem_of(spec, model, data, cross_entropy, build_costs(spec))
+    module = build_model(spec.model.name, spec.model.options, Streams(spec.train.seed))
+    return problem_of(spec, FlatModel(module, torch.float32), data, cross_entropy)
 
 
 def _best_pass(shape: Shape, samples: int) -> Callable[[], None]:
@@ -264,9 +263,7 @@ def _oracle(problem: Problem, iterations: int = 3) -> float:
         model.params.numpy().copy(),
         gradient,
         clients=data.clients,
-        policy=problem.policy,
-        costs=dict(problem.costs),
-        streams=streams,
+        setup=problem.setup,
         learning_rate=problem.learning_rate,
         iterations=iterations,
         dtype=np.float32,

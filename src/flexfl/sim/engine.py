@@ -16,20 +16,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flexfl.algorithm import client
-from flexfl.arrays import FloatArray, IntArray, spread
-from flexfl.control.policy import ComputeRule, Policy, SendRule
-from flexfl.costs.base import Cost, CostModel
+from flexfl.arrays import FloatArray, IntArray
+from flexfl.control.knobs import Computing
+from flexfl.control.setup import Setup
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
-from flexfl.errors import CostError, NonFiniteError
+from flexfl.errors import NonFiniteError
 from flexfl.mapped import leave_memory
 from flexfl.models.flat import FlatModel
 from flexfl.models.generator import own_generator, seed_generator
-from flexfl.sim.gradients import Loss, OnePass, Outer, OverSamples, Pieces, choose
-from flexfl.sim.selection import Residuals
-from flexfl.streams import Streams
-from flexfl.wire import message_bytes
+from flexfl.models.build import Loss
+from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, choose
+from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
+from flexfl.sim.plain_residuals import residuals_for
+from flexfl.state import State, restore_all, state_of
+from flexfl.streams import Entities, Streams
 
 _PIECE_BYTES = 16 * 2**20
 _GRADIENT_BYTES = 64 * 2**20
@@ -46,27 +47,38 @@ class Problem:
     model: FlatModel
     loss: Loss
     data: Federated
-    policy: Policy
-    costs: Mapping[str, CostModel]
+    setup: Setup
     weights: FloatArray
     learning_rate: float
     batch_size: int
-    streams: Streams
     augment: Augment | None = None
+
+    @property
+    def streams(self) -> Streams:
+        """All the random numbers of the run."""
+        return self.setup.streams
 
 
 class Engine:
-    """Holds x, r and all e; `step` runs one iteration and tells what happened."""
+    """Holds x, r and all e; `step` runs one iteration and returns its record."""
 
     def __init__(
-        self, problem: Problem, *, kernels: str | None = None, residuals: NDArray[Any] | None = None
+        self,
+        problem: Problem,
+        *,
+        kernels: str | None = None,
+        residuals: NDArray[Any] | None = None,
+        gradients: str = "auto",
     ) -> None:
-        """kernels is "numba" or "torch"; by default numba for a model on the CPU.
+        """Set up the first iteration.
 
-        residuals is where e is kept, (N, D) zeros; by default an array in memory.
+        Args:
+            problem: what is trained.
+            kernels: "numba" or "torch"; by default numba for a model on the CPU.
+            residuals: where e is kept, (N, D) zeros; by default an array in memory.
+            gradients: the path by which gradients are made (`gradients.choose`).
         """
-        self._problem = problem
-        self._streams = problem.streams
+        self._problem, self._streams = problem, problem.streams
         self._batches = Minibatches(problem.data.parts, problem.batch_size, self._streams)
         self.clients, self.dim = problem.data.clients, problem.model.dim
         x = problem.model.params
@@ -75,22 +87,24 @@ class Engine:
             t.to(x.device, x.dtype if t.is_floating_point() else None)
             for t in (problem.data.train_x, problem.data.train_y)
         )
+        everyone, server = Entities.all_clients(self.clients), Entities.the_server()
+        self._compute = problem.setup.knob(everyone, self.dim)
+        self._uplink = problem.setup.sender("uplink", everyone, self.dim)
+        self._downlink = problem.setup.sender("downlink", server, self.dim)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
-        self._x: Any
-        self._r: Any
-        self._e: Any
+        self._itemsize = x.element_size()
+        self._x: Any = x.numpy() if self._by_numba else x
+        e: Any = residuals if residuals is not None else x.new_zeros((self.clients, self.dim))
+        r: Any = torch.zeros_like(x)
         if self._by_numba:
-            self._x, self._r = x.numpy(), np.zeros(self.dim, dtype=_numpy_dtype(x))
-            self._e = residuals
-            if residuals is None:
-                self._e = np.zeros((self.clients, self.dim), dtype=_numpy_dtype(x))
-        else:
-            self._x, self._r = x, torch.zeros_like(x)
-            self._e = x.new_zeros((self.clients, self.dim))
-        self._itemsize, self._values = x.element_size(), str(x.dtype).removeprefix("torch.")
-        self._accumulated = Residuals(self._e, empty=True)
-        self._aggregated = Residuals(self._r, empty=True)
+            e, r = (t.numpy() if isinstance(t, Tensor) else t for t in (e, r))
+        # b and e, a and r share their memory: what is not sent stays where it is.
+        self._b = residuals_for(self._uplink.compressor, e, empty=True)
+        self._a = residuals_for(self._downlink.compressor, r, empty=True)
         self.iteration = 0
+        self._choose_gradients(gradients)
+
+    def _choose_gradients(self, wanted: str) -> None:
         # Two clients, as many samples of each: enough to tell clients from a mixture.
         pair = np.array([0, self.clients - 1])
         drawn = [self._batches.peek(int(n), 0) for n in pair]
@@ -98,61 +112,52 @@ class Engine:
         example = self._minibatch(pair, np.stack([samples[:fewest] for samples in drawn]))
         with own_generator():  # a model may draw random numbers while it is tried
             seed_generator(0, self._device)
-            self.gradients = choose(problem.model, problem.loss, *example)
+            self.gradients = choose(self._problem.model, self._problem.loss, *example, wanted)
             self._chunk = self._clients_at_once(*example)
+        self._draws = self.gradients.draws
+        self.recheck: Recheck | None = Recheck(
+            self.gradients, self._problem.model, self._problem.loss, self._streams
+        )
 
-    @np.errstate(invalid="ignore")  # what is not a number is found and told with its name
+    @np.errstate(invalid="ignore")  # what is not a number is found and reported with its name
     def step(self, lap: Lap = lambda stage: None) -> dict[str, Any]:
-        """Run one iteration; returns the record that `results.columns` describes.
+        """Run one iteration, as `algorithm.reference` has it.
 
-        `lap` is told the name of each stage when it ends. Torch's own generator is seeded.
+        Args:
+            lap: called with the name of each stage when it ends.
+
+        Returns:
+            The record that `results.columns` describes.
         """
-        t, N, D = self.iteration, self.clients, self.dim
-        policy, costs = self._problem.policy, self._problem.costs
-        record: dict[str, Any] = {"iteration": t}
-
-        moment = self._streams.moment("compute", t, D, (N,))
-        cost = costs["compute"].at(moment)
-        q = policy.compute.decide(cost, moment)  # P3.1
-        record["compute_queue"] = _pressure(policy.compute, (N,))
-        record["compute_cost"] = self._charge("compute", policy.compute, cost, q, (N,))
-        computed = client.computes(q, moment.uniform("bernoulli"))  # line 5
-        record["compute_spent"] = spread(cost(computed.astype(float)), (N,))
-        step = client.step_size(self._problem.learning_rate, q, computed)
-        record |= {"computed": computed, "compute_prob": q, "compute_objective": 1.0 / q}
+        t, w = self.iteration, self._problem.weights
+        computing = self._compute.decide(t)  # P3.1, (16), line 5
         lap("who computes")
-
-        moment = self._streams.moment("uplink", t, D, (N,))
-        cost = costs["uplink"].at(moment)
-        accumulated = self._accumulated
-        accumulated.expect(policy.uplink.cut(cost))
-        record["batch_loss"] = self._accumulate(computed.nonzero()[0], step, lap)  # line 6
-        k = policy.uplink.decide(cost, accumulated, moment)  # P3.2
-        self._refuse_non_finite("client {}", "the gradient", accumulated.energy)
+        self._b.expect(*self._uplink.prepare(t))
+        loss = self._accumulate(computing, lap)  # line 6: b = e − (η·𝟙/q)·g
+        up = self._uplink.decide(t, self._b)  # P3.2, (17)
+        self._refuse_non_finite("client {}", "the gradient", self._b.energy)
         lap("what to send")
-        record["uplink_queue"] = _pressure(policy.uplink, (N,))
-        record["uplink_cost"] = self._charge("uplink", policy.uplink, cost, k, (N,))
-        # Lines 7, 8 and 10: what leaves the clients enters r, which from here on holds a.
-        record["uplink_objective"] = accumulated.send(k, self._problem.weights, self._r)
-        record |= {"senders": int(np.count_nonzero(k)), "uplink_components": k}
-        record["uplink_bytes"] = message_bytes(k, D, self._values)
+        v = self._b.take(up.amounts)  # lines 7–8: e = b − v
+        v.add_to(self._a.vectors, w)  # line 10: a = r + Σ w·v
+        self._a.changed()
         lap("sending")
-
-        moment = self._streams.moment("downlink", t, D)
-        cost = costs["downlink"].at(moment)
-        aggregated = self._aggregated
-        aggregated.changed()
-        aggregated.expect(policy.downlink.cut(cost))
-        k = policy.downlink.decide(cost, aggregated, moment)  # P3.3
-        self._refuse_non_finite("the server", "the aggregated update", aggregated.energy)
-        record["downlink_queue"] = float(_pressure(policy.downlink, ()))
-        record["downlink_cost"] = float(self._charge("downlink", policy.downlink, cost, k, ()))
-        record["downlink_objective"] = float(aggregated.send(k, 1.0, self._x))  # lines 11, 12 and 14
-        record["downlink_components"] = int(k)
-        record["downlink_bytes"] = int(message_bytes(k, D, self._values))
+        self._a.expect(*self._downlink.prepare(t))
+        down = self._downlink.decide(t, self._a)  # P3.3, (18)
+        self._refuse_non_finite("the server", "the aggregated update", self._a.energy)
+        u = self._a.take(down.amounts)  # lines 11–12: r = a − u
+        u.add_to(self._x)  # line 14: x = x + u
         self.iteration += 1
         lap("server")
-        return record
+        return {
+            "iteration": t,
+            "batch_loss": loss,
+            "senders": int(np.count_nonzero(up.components)),
+            "uplink_objective": self._b.energy.copy(),  # ‖b − v‖²
+            "downlink_objective": float(self._a.energy),  # ‖a − u‖²
+            **computing.record(),
+            **up.record(),
+            **{name: value.item() for name, value in down.record().items()},
+        }
 
     @property
     def params(self) -> NDArray[Any]:
@@ -162,12 +167,12 @@ class Engine:
     @property
     def server_residual(self) -> NDArray[Any]:
         """r, (D,)."""
-        return _on_host(self._r)
+        return _on_host(self._a.vectors)
 
     @property
     def client_residual(self) -> NDArray[Any]:
         """e, (N, D)."""
-        return _on_host(self._e)
+        return _on_host(self._b.vectors)
 
     def conserved(self) -> FloatArray:
         """x + r + Σ w·e, (D,): moves only by the applied gradients, whatever was sent."""
@@ -178,40 +183,48 @@ class Engine:
             leave_memory(residuals)
         return np.asarray(total)
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """All that a later process needs to go on, bit for bit."""
-        queues = self._problem.policy.queues
+    def state(self) -> State:
+        """Return all that a later process needs to continue, bit for bit."""
         return {
             "params": self.params,
             "server_residual": self.server_residual,
             "client_residual": self.client_residual,
-            "client_knowledge": self._accumulated.knowledge(),
-            "server_knowledge": self._aggregated.knowledge(),
+            "client_knowledge": self._b.knowledge(),
+            "server_knowledge": self._a.knowledge(),
             "batches_used": self._batches.used,
             "iteration": np.array([self.iteration]),
-        } | {f"queue.{knob}": np.atleast_1d(queue.length) for knob, queue in queues.items()}
+        } | state_of(**self._knobs)
+
+    @property
+    def _knobs(self) -> dict[str, Any]:
+        return {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from a state; arrays that do not fit raise ValueError and change nothing."""
-        expected = self.state()
-        for name, array in expected.items():
-            found = state.get(name)
+        """Continue from a state; one that does not fit raises ValueError and changes nothing."""
+        own = self.state()
+        for name in own.keys() - state_of(**self._knobs).keys():
+            array, found = own[name], state.get(name)
             if found is None or found.shape != array.shape or found.dtype != array.dtype:
                 shape = None if found is None else (found.shape, str(found.dtype))
                 raise ValueError(f"{name} must be {array.dtype} of shape {array.shape}, got {shape}")
+        before = state_of(**self._knobs)
+        try:
+            restore_all(state, **self._knobs)
+        except Exception:
+            restore_all(before, **self._knobs)
+            raise
         self._x[:] = self._native(state["params"])
-        self._r[:] = self._native(state["server_residual"])
+        self._a.vectors[:] = self._native(state["server_residual"])
+        e = self._b.vectors
         for rows in self._some_rows():
-            self._e[rows] = self._native(state["client_residual"][rows])
+            e[rows] = self._native(state["client_residual"][rows])
             leave_memory(state["client_residual"])
-            if self._by_numba:
-                leave_memory(self._e)
-        self._accumulated.recall(state["client_knowledge"])
-        self._aggregated.recall(state["server_knowledge"])
+            if isinstance(e, np.ndarray):
+                leave_memory(e)
+        self._b.recall(state["client_knowledge"])
+        self._a.recall(state["server_knowledge"])
         self._batches.used[:] = state["batches_used"]
         self.iteration = int(state["iteration"][0])
-        for knob, queue in self._problem.policy.queues.items():
-            queue.length = state[f"queue.{knob}"].reshape(queue.length.shape).copy()
 
     def _some_rows(self) -> Iterator[slice]:
         at_once = max(1, _GRADIENT_BYTES // (self._itemsize * self.dim))
@@ -224,30 +237,51 @@ class Engine:
 
     def release(self) -> None:
         """Leave the module as it was found; a later step takes hold of it again."""
-        if isinstance(self.gradients, OnePass):
-            self.gradients.release()
+        self.gradients.release()
 
-    def _accumulate(self, clients: IntArray, step: FloatArray, lap: Lap) -> float:
-        """b = e − (η/q)·g for each of `clients`; returns the mean of their losses."""
+    def _accumulate(self, computing: Computing, lap: Lap) -> float:
+        """Add −(η/q)·g to the residual of each client that computes; return the mean of their losses."""
+        clients = computing.computed.nonzero()[0]
         if not len(clients):
             return float("nan")
+        step = -self._problem.learning_rate / computing.prob  # of those who compute: 𝟙 = 1
         total = 0.0
-        seed_generator(self._streams.torch_seed("dropout", self.iteration), self._device)
+        if self._draws:
+            seed_generator(self._streams.torch_seed("dropout", self.iteration), self._device)
+        picked = self._pick(clients)
         for group, samples in self._batches.draw(clients):
             for begin in range(0, len(group), self._chunk):
                 part = slice(begin, begin + self._chunk)
                 x, y = self._minibatch(group[part], samples[part])
                 lap("minibatches")
-                pieces, loss = self.gradients(x, y)
+                if picked is None:
+                    pieces, loss = self.gradients(x, y)
+                else:
+                    pieces, loss = self._checked_gradients(picked, group[part], x, y)
                 lap("gradients")
                 self._enter(group[part], step[group[part]], pieces)
                 total += loss
                 lap("residuals")
         return total / len(clients)
 
+    def _pick(self, clients: IntArray) -> int | None:
+        """Return a client whose gradient is to be checked in this iteration, now and then."""
+        if self.recheck is None or self._streams.uniform(RECHECK, self.iteration) >= RECHECK_RATE:
+            return None
+        return self.recheck.pick(clients, self.iteration)
+
+    def _checked_gradients(
+        self, picked: int, clients: IntArray, x: Tensor, y: Tensor
+    ) -> tuple[Pieces, float]:
+        assert self.recheck is not None
+        probe = self.recheck.probe(picked, clients, x, y, self.iteration)  # before the pass may change x
+        pieces, loss = self.gradients(x, y)
+        self.recheck.compare(probe, pieces)
+        return pieces, loss
+
     def _enter(self, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
         """b[rows] += step·g, parameter by parameter."""
-        model, factor, into = self._problem.model, step.astype(_numpy_dtype(self._e)), self._accumulated
+        model, factor, into = self._problem.model, step.astype(_numpy_dtype(self._x)), self._b
         into.entering(rows)
         for name, place in zip(model.names, model.slices, strict=True):
             piece = pieces[name]
@@ -287,27 +321,10 @@ class Engine:
             x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
         return x, y
 
-    def _charge(
-        self, knob: str, rule: ComputeRule | SendRule, cost: Cost, amount: Any, shape: tuple[int, ...]
-    ) -> FloatArray:
-        """(16)–(18): what the decision costs, charged to the queue."""
-        spent = spread(cost(amount), shape)
-        if not (spent.min() >= 0 and spent.max() < np.inf):  # NaN is neither
-            worst = int(np.flatnonzero(~((spent >= 0) & np.isfinite(spent)))[0])
-            who = f"client {worst}" if shape else "the server"
-            raise CostError(knob, who, spent.flat[worst], self.iteration)
-        if rule.queue is not None:
-            rule.queue.charge(spent)
-        return spent
-
     def _refuse_non_finite(self, who: str, what: str, energy: FloatArray) -> None:
         if not np.isfinite(energy).all():
             worst = int(np.flatnonzero(~np.isfinite(energy))[0])
             raise NonFiniteError(who.format(worst), what, self.iteration)
-
-
-def _pressure(rule: ComputeRule | SendRule, shape: tuple[int, ...]) -> FloatArray:
-    return np.full(shape, np.nan) if rule.queue is None else rule.queue.pressure.copy()
 
 
 def _on_host(values: Any) -> NDArray[Any]:

@@ -93,43 +93,17 @@ def _call(typing: Any, routine: Any, arguments: Any) -> Any:
     return types.void(types.uintp, arguments), generate
 
 
-_GEMM = {
+GEMM = {
     np.dtype(dtype): np.uintp(get_cython_function_address("scipy.linalg.cython_blas", name))
     for dtype, name in ((np.float32, "sgemm"), (np.float64, "dgemm"))
 }
-_TRANSPOSED = np.frombuffer(b"NT", dtype=np.uint8)
-_PIECE = 2**17
+TRANSPOSED = np.frombuffer(b"NT", dtype=np.uint8)
+PIECE = 2**17
 """Components of a product that are made at once: they stay in the second-level cache."""
 
 
-def add_outer_and_measure(
-    residual: Array,
-    rows: Array,
-    start: int,
-    step: Array,
-    x: Array,
-    g: Array,
-    cut: Array,
-    count: Array,
-    above: Array,
-    total: Array,
-) -> None:
-    """As above for gradients gᵀ·x given as x (M, K, in) and g (M, K, out), never written down whole."""
-    for array in (x, g, step):  # BLAS trusts what it is given
-        if array.dtype != residual.dtype or not array.flags.c_contiguous:
-            raise TypeError(f"factors must be contiguous {residual.dtype}, got {array.dtype}")
-    outputs, width = g.shape[2], x.shape[2]
-    at_once = min(outputs, max(1, _PIECE // width))
-    pieces = -(-outputs // at_once)
-    # Sizes and factors as BLAS wants them, by address; held here for as long as the kernel runs.
-    sizes = np.array([width, at_once, x.shape[1], outputs, outputs - (pieces - 1) * at_once], dtype=np.int32)
-    one = np.ones(1, dtype=step.dtype)
-    gemm = _GEMM[residual.dtype]
-    _add_outer(gemm, _TRANSPOSED, sizes, one, residual, rows, start, step, x, g, cut, count, above, total)
-
-
 @njit(parallel=True, cache=True, fastmath=_SUMS)
-def _add_outer(
+def add_outer_and_measure(
     gemm: Any,
     transposed: Array,
     sizes: Array,
@@ -145,6 +119,10 @@ def _add_outer(
     above: Array,
     total: Array,
 ) -> None:
+    """As above for gradients gᵀ·x given as x (M, K, in) and g (M, K, out), never written down whole.
+
+    gemm is the address of the routine in `GEMM`; `residuals.Residuals.add_outer` prepares what it needs.
+    """
     width, at_once, outputs = sizes[0], sizes[1], sizes[3]
     pieces = (outputs + at_once - 1) // at_once
     n = sizes.ctypes.data
@@ -260,22 +238,12 @@ def rounded_down(cut: Array, zero: float) -> Array:
     return rounded
 
 
-def find_cuts(residual: Array, rows: Array, k: Array) -> tuple[Array, Array]:
+@njit(parallel=True, cache=True)
+def find_cuts(residual: Array, bits: Array, shift: int, rows: Array, k: Array) -> tuple[Array, Array]:
     """For each of `rows`, the k-th largest magnitude and the last index at which it still counts.
 
-    The k largest, lowest index first among equals, are those with |b| > cut, or |b| = cut at
-    an index of at most `last`.
-    """
-    wide = residual.dtype == np.float64
-    bits = residual.view(np.uint64 if wide else np.uint32)
-    found: tuple[Array, Array] = _find_cuts(residual, bits, 64 - 1 - 15 if wide else 32 - 1 - 12, rows, k)
-    return found
-
-
-@njit(parallel=True, cache=True)
-def _find_cuts(residual: Array, bits: Array, shift: int, rows: Array, k: Array) -> tuple[Array, Array]:
-    """Magnitudes are counted by exponent and four digits of the mantissa: their bits are in order.
-
+    The k largest, lowest index first among equals, are those with |b| > cut, or |b| = cut at an index of at
+    most `last`. Magnitudes are counted by exponent and four digits of the mantissa: their bits are in order.
     Only those that share the bin of the k-th largest are looked at one by one.
     """
     dim = residual.shape[1]
@@ -334,3 +302,35 @@ def move(residual: Array, rows: Array, cut: Array, last: Array, weights: Array, 
                 sent = value if abs(value) > limit else residual.dtype.type(0)
                 sums[j] += weight * sent
                 vector[j] = value - sent
+
+
+@njit(cache=True)
+def squares_by_bin(vector: Array, bits: Array, shift: int) -> tuple[Array, Array]:
+    """How many non-zero components have their magnitude in each bin, and the sum of their squares.
+
+    Bins are by exponent and four digits of the mantissa, as in `find_cuts`.
+    """
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    places = bits.dtype.type(shift)
+    count = np.zeros(int((sign - bits.dtype.type(1)) >> places) + 1, dtype=np.int64)
+    total = np.zeros(len(count))
+    for j in range(len(vector)):
+        if vector[j] != 0:
+            place = (bits[j] & ~sign) >> places
+            count[place] += 1
+            total[place] += np.float64(vector[j]) * np.float64(vector[j])
+    return count, total
+
+
+@njit(cache=True)
+def magnitudes_in_bin(vector: Array, bits: Array, shift: int, chosen: int, count: int) -> Array:
+    """The magnitudes of the `count` non-zero components in a bin, in no order."""
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    places = bits.dtype.type(shift)
+    inside = np.empty(count, dtype=vector.dtype)
+    found = 0
+    for j in range(len(vector)):
+        if vector[j] != 0 and (bits[j] & ~sign) >> places == chosen:
+            inside[found] = abs(vector[j])
+            found += 1
+    return inside

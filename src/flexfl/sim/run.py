@@ -1,49 +1,50 @@
-"""A whole run: from a spec to a trained model and a run directory."""
+"""A whole run: from a spec to a trained model and a run directory. The entry that takes a spec."""
 
 from __future__ import annotations
 
 import copy
 import re
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from flexfl.control.policy import KNOBS, Policy
+from flexfl.compress import Compressor
+from flexfl.control import Policy
 from flexfl.costs import CostModel
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
-from flexfl.errors import Fault, FlexFLError, InputError, NonFiniteError, RunDirectoryError
+from flexfl.errors import Fault, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
+from flexfl.models.build import Loss, build_model
 from flexfl.models.flat import FlatModel
 from flexfl.models.generator import own_generator
+from flexfl.parameters import KNOBS
 from flexfl.prepare import prepare
+from flexfl.registry import GIVEN, is_given, must_be_given_again
 from flexfl.results.directory import RunDirectory
+from flexfl.results.observer import Observer, Observers, RunInfo
 from flexfl.results.partition import Partition
-from flexfl.results.progress import OnProgress, Progress
+from flexfl.results.progress import Progress
 from flexfl.results.run import Run, mean_budget
+from flexfl.results.writer import DirectoryWriter
 from flexfl.sim.engine import Engine, Problem
-from flexfl.sim.gradients import Loss
 from flexfl.sim.process import stop_signals, threads, usable_threads
-from flexfl.spec.build import build_costs, build_policy, check_costs, check_queues
-from flexfl.spec.load import load_spec, to_toml
-from flexfl.spec.names import GIVEN, must_be_given_again
-from flexfl.spec.own import for_simulation
+from flexfl.sim.train import RunInterruptedError, Schedule, train
+from flexfl.spec.build import build_setup, build_trackers, check_setup, refuse_for_simulation
+from flexfl.spec.load import load_spec, merged, to_toml
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
 
-_COMMIT_SECONDS = 2.0
-
-
-class RunInterruptedError(FlexFLError):
-    """The run was asked to stop; it can be resumed from where it is."""
+__all__ = ["Result", "RunInterruptedError", "problem_of", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,18 @@ class Result:
     summary: dict[str, Any]
 
 
+@dataclass
+class _Objects:
+    """What was passed in Python instead of being named in the spec."""
+
+    model: nn.Module | None = None
+    data: Federated | None = None
+    loss: Loss | None = None
+    policy: Policy | None = None
+    costs: dict[str, CostModel] = field(default_factory=dict)
+    compressors: dict[str, Compressor] = field(default_factory=dict)
+
+
 def simulate(
     spec: Spec | str | Path | None = None,
     *,
@@ -64,20 +77,31 @@ def simulate(
     loss: Loss | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    on_progress: OnProgress | None = None,
+    observers: Sequence[Observer] = (),
     **sections: Mapping[str, Any],
 ) -> Result:
     """Train under budgets.
 
-    spec      the name of a shipped spec, a TOML file or a `Spec`; by default the paper's settings
-    sections  as keywords, over what the spec says: budget={"uplink": 0.01}, train={"iterations": 500}, …
-    model     any nn.Module, which is trained itself; or the section of a spec; the spec's network if left out
-    data      a `Federated`, or the section of a spec; the spec's dataset if left out
-    loss      outputs and labels of a minibatch → mean loss; by default cross-entropy for class
-              labels and mean squared error for numbers
-    costs=…   may hold objects that follow `costs.CostModel`; control={"policy": …} a `control.Policy`
-    out       the run directory; a temporary one if left out
-    resume    go on with the run in `out`
+    Args:
+        spec: the name of a shipped spec, a TOML file or a `Spec`; by default the paper's settings.
+        model: any nn.Module, which is trained itself; or the section of a spec; the spec's network if left
+            out.
+        data: a `Federated`, or the section of a spec; the spec's dataset if left out.
+        loss: outputs and labels of a minibatch → mean loss; by default cross-entropy for class labels and
+            mean squared error for numbers.
+        out: the run directory; a temporary one if left out.
+        resume: continue the run in `out`.
+        observers: told what happens (`flexfl.Observer`).
+        **sections: settings over those of the spec: budget={"uplink": 0.01}, train={"iterations": 500}, …
+            costs={"uplink": …} may hold a `CostModel`, compress={"uplink": …} a `Compressor`, and
+            control={"policy": …} a `Policy`, as objects.
+
+    Returns:
+        The trained model and what was recorded.
+
+    Raises:
+        InputError: lists all faults of what was given, before any work starts.
+        RunInterruptedError: Ctrl-C or SIGTERM; the run can be resumed.
     """
     if resume and out is None:
         raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
@@ -85,25 +109,28 @@ def simulate(
         sections, model = sections | {"model": model}, None
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
-    _refuse_other_kinds(spec, model, data, sections)
-    resolved, objects = _resolve(spec, sections, model, data)
+    _refuse_other_kinds(spec, model, data, sections, observers)
+    resolved, objects = _resolve(spec, sections, _Objects(model, data, loss))
     # Stored with the run: another number of threads would round sums in another order.
     count = usable_threads(resolved.engine.threads)
     engine = resolved.engine.model_copy(update={"threads": count})
     resolved = resolved.model_copy(update={"engine": engine})
     with threads(count), own_generator():
-        problem = _prepare(resolved, model, data, loss, objects)
+        problem = _prepare(resolved, objects)
+        watching = [*observers, *build_trackers(resolved)]
         if out is not None:
-            return _train(resolved, problem, Path(out), resume, on_progress)
+            return _run(resolved, problem, Path(out), resume, watching)
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
             # Nothing stays of a run without `out`, so nothing is said of files either.
-            result = _train(resolved, problem, Path(folder) / "run", False, on_progress)
+            result = _run(resolved, problem, Path(folder) / "run", False, watching)
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
 
 
-def _refuse_other_kinds(spec: object, model: object, data: object, sections: Mapping[str, object]) -> None:
+def _refuse_other_kinds(
+    spec: object, model: object, data: object, sections: Mapping[str, object], observers: Sequence[object]
+) -> None:
     faults = []
     if not isinstance(spec, Spec | str | Path | None):
         remedy = 'give sections as keywords: train={"iterations": 500}'
@@ -114,6 +141,10 @@ def _refuse_other_kinds(spec: object, model: object, data: object, sections: Map
     if not isinstance(data, Federated | None):
         remedy = "make one with Federated.split or Federated.of_clients"
         faults.append(Fault("data", "must be a Federated, or a table of settings", data, remedy))
+    for observer in observers:
+        if not isinstance(observer, Observer):
+            remedy = "subclass flexfl.Observer"
+            faults.append(Fault("observers", "must be observers", type(observer).__name__, remedy))
     for name, table in sections.items():
         if not isinstance(table, Mapping):
             remedy = f'for example {name}={{"setting": 1}}'
@@ -122,50 +153,39 @@ def _refuse_other_kinds(spec: object, model: object, data: object, sections: Map
         raise InputError(faults, "the call")
 
 
-@dataclass(frozen=True)
-class _Objects:
-    """What was handed over in Python instead of being named in the spec."""
-
-    costs: dict[str, CostModel]
-    policy: Policy | None
-
-
 def _resolve(
-    spec: Spec | str | Path | None,
-    sections: Mapping[str, Mapping[str, Any]],
-    model: nn.Module | None,
-    data: Federated | None,
+    spec: Spec | str | Path | None, sections: Mapping[str, Mapping[str, Any]], objects: _Objects
 ) -> tuple[Spec, _Objects]:
-    """The resolved spec, in which objects handed over in Python are named, and these objects."""
+    """Return the resolved spec, in which objects passed in Python are named, and these objects."""
     base = load_spec(str(spec)) if isinstance(spec, str | Path) else spec
     given: dict[str, Any] = {} if base is None else base.plain()
     for name, table in sections.items():
-        plain = _plain(table)
-        known = isinstance(given.get(name), dict) and isinstance(plain, dict)
-        given[name] = {**given[name], **plain} if known else plain
-    costs: dict[str, CostModel] = {}
-    for knob, cost in list(dict(given.get("costs", {})).items()):
-        if isinstance(cost, CostModel):
-            costs[knob] = cost
-            # Without its address in memory, so that another process can resume with an equal one.
-            told = re.sub(r" at 0x[0-9a-f]+", "", repr(cost))
-            given["costs"][knob] = {"kind": GIVEN + _name_of(cost), "repr": told}
-    policy = dict(given.get("control", {})).get("policy")
-    if isinstance(policy, Policy):
-        rules = (policy.compute, policy.uplink, policy.downlink)
-        given["control"]["policy"] = GIVEN + ", ".join(type(rule).__name__ for rule in rules)
-    if model is not None:
-        given["model"] = {"name": GIVEN + _name_of(model)}
-    if data is not None:
-        own = {"name": f"{GIVEN}Federated", "clients": data.clients, "partition": f"{GIVEN}parts"}
+        plain = dict(table)
+        for knob, value in table.items():
+            if name == "costs" and isinstance(value, CostModel):
+                objects.costs[knob], plain[knob] = copy.deepcopy(value), _named("kind", value)
+            elif name == "compress" and isinstance(value, Compressor):
+                objects.compressors[knob], plain[knob] = copy.deepcopy(value), _named("kind", value)
+            elif name == "control" and knob == "policy" and isinstance(value, Policy):
+                objects.policy = copy.deepcopy(value)
+                plain |= _named("policy", value)
+        given = merged(given, {name: _plain(plain)})
+    if objects.model is not None:
+        given["model"] = {"name": GIVEN + _name_of(objects.model)}
+    if objects.data is not None:
+        own = {"name": f"{GIVEN}Federated", "clients": objects.data.clients, "partition": f"{GIVEN}parts"}
         given["data"] = {**given.get("data", {}), **own}
-    # A copy: queues change while it decides, and the next run starts with them as they were given.
-    objects = _Objects(costs, copy.deepcopy(policy) if isinstance(policy, Policy) else None)
     return parse(given, where="the settings"), objects
 
 
+def _named(key: str, thing: object) -> dict[str, Any]:
+    """Return how a resolved spec names an object, so that another process can resume with an equal one."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
+    return {key: GIVEN + _name_of(thing), "repr": text}
+
+
 def _plain(value: Any) -> Any:
-    """NumPy values, tuples and ranges as TOML knows them."""
+    """Return NumPy values, tuples and ranges as TOML knows them."""
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
@@ -177,25 +197,33 @@ def _name_of(thing: object) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
-def _prepare(
-    spec: Spec,
-    model: nn.Module | None,
-    data: Federated | None,
-    loss: Loss | None,
-    objects: _Objects,
-) -> Problem:
+def _prepare(spec: Spec, objects: _Objects) -> Problem:
     """Build everything and check what the spec alone cannot tell, before any work starts."""
-    for_simulation(spec)
+    refuse_for_simulation(spec)
+    data = objects.data
     if data is None:
-        if spec.data.name.startswith(GIVEN):
+        if is_given(spec.data.name):
             raise must_be_given_again("data.name", spec.data.name)
-        data = load_federated(spec.data, seed=spec.train.seed)
-    flat, chosen = prepare(spec, data, model=model, loss=loss)
-    costs = build_costs(spec, objects.costs)
-    check_costs(costs, clients=data.clients, dim=flat.dim)
-    if objects.policy is not None:
-        check_queues(objects.policy, clients=data.clients)
-    return problem_of(spec, flat, data, chosen, costs, policy=objects.policy)
+        data = load_federated(
+            spec.data.name,
+            path=spec.data.path,
+            clients=spec.data.clients,
+            partition=spec.data.partition,
+            seed=spec.train.seed,
+        )
+    streams = Streams(spec.train.seed)
+    module = objects.model or build_model(spec.model.name, spec.model.options, streams)
+    flat, loss = prepare(
+        module,
+        data,
+        loss=objects.loss,
+        dtype=getattr(torch, spec.engine.dtype),
+        device=spec.engine.device,
+        augment=spec.data.augment,
+    )
+    problem = problem_of(spec, flat, data, loss, streams=streams, objects=objects)
+    check_setup(problem.setup, clients=data.clients, dim=flat.dim)
+    return problem
 
 
 def problem_of(
@@ -203,97 +231,73 @@ def problem_of(
     model: FlatModel,
     data: Federated,
     loss: Loss,
-    costs: Mapping[str, CostModel],
     *,
-    policy: Policy | None = None,
     streams: Streams | None = None,
+    objects: _Objects | None = None,
 ) -> Problem:
-    """What `spec` says of a run on these; policy and streams are the spec's if left out."""
+    """Return what `spec` says of a run on this model and these data; streams are the spec's if left out."""
+    given = objects or _Objects()
     return Problem(
         model=model,
         loss=loss,
         data=data,
-        policy=policy or build_policy(spec, costs),
-        costs=costs,
+        setup=build_setup(
+            spec,
+            streams=streams,
+            costs=given.costs,
+            policy=given.policy,
+            compressors=given.compressors,
+        ),
         weights=data.weights(spec.data.weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
-        streams=streams or Streams(spec.train.seed),
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
     )
 
 
-def _train(spec: Spec, problem: Problem, out: Path, resume: bool, on_progress: OnProgress | None) -> Result:
-    """The loop: evaluate, step, record, checkpoint."""
+def _run(spec: Spec, problem: Problem, out: Path, resume: bool, observers: Sequence[Observer]) -> Result:
+    """Train in a run directory, new or resumed."""
     # Before the directory: what fails here leaves nothing behind.
-    engine = Engine(problem, kernels=_kernels(spec), residuals=_residuals(spec, problem, out))
+    kernels = None if spec.engine.kernels == "auto" else spec.engine.kernels
+    residuals = _residuals(spec, problem, out)
+    engine = Engine(problem, kernels=kernels, residuals=residuals, gradients=spec.engine.gradients)
     data = problem.data
     identity = {"data": data.fingerprint(), "model": problem.model.fingerprint()}
     partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
     opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition)
     with opened as directory, stop_signals() as stop:
-        evaluate = Evaluator(problem.model, problem.loss, problem.data)
-        clients = spec.data.clients
-        budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS}
+        budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=data.clients) for knob in KNOBS}
         progress = Progress(spec.train.iterations, budgets=budgets)
         if (state := directory.last_state()) is not None:
             _restore(engine, state, out)
             progress.resume(Run(out), engine.iteration, float(state["seconds"][0]))
             state = None  # and with it the old checkpoint, which is mapped
-
-        def save() -> None:
-            seconds = {"seconds": np.array([progress.seconds])}
-            directory.checkpoint(engine.iteration, engine.state() | seconds, by_client=spec.record.clients)
-
-        def note_evaluation() -> None:
-            progress.evaluation = evaluate()
-            directory.store.add_evaluation(
-                engine.iteration, {**progress.evaluation, "seconds": progress.seconds}
+        writer = DirectoryWriter(directory, by_client=spec.record.clients)
+        everyone = Observers([writer, *observers])
+        everyone.begin(
+            RunInfo(
+                out, data.clients, engine.dim, spec.train.iterations, engine.iteration, spec.plain(), budgets
             )
-
-        committed = progress.seconds
+        )
+        schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
+        evaluate = Evaluator(problem.model, problem.loss, data)
         try:
-            while engine.iteration < spec.train.iterations:
-                if engine.iteration % spec.train.evaluate_every == 0:
-                    note_evaluation()
-                record = engine.step()
-                directory.store.add_iteration(record)
-                progress.add(record)
-                if on_progress is not None:
-                    on_progress(progress)
-                if stop.is_set():
-                    save()
-                    raise RunInterruptedError(
-                        f"stopped after iteration {engine.iteration} of {progress.total}"
-                    )
-                if engine.iteration % spec.engine.checkpoint_every == 0:
-                    save()
-                elif progress.seconds - committed > _COMMIT_SECONDS:
-                    directory.store.commit(by_client=spec.record.clients)
-                    committed = progress.seconds
+            train(engine, evaluate, schedule, progress, everyone, stop)
         except NonFiniteError as error:
-            directory.store.commit(by_client=spec.record.clients)
+            writer.commit()
             last = directory.store.checkpoint()
             if last is not None:
                 error.args = (f"{error}; the checkpoint of iteration {last[0]} stays",)
             raise
         finally:
             engine.release()
-        save()
-        note_evaluation()
-        directory.store.commit(by_client=spec.record.clients)
-        summary = directory.finish(progress.seconds, gradients=engine.gradients.name)
-        if on_progress is not None:
-            on_progress(progress)
+        summary = writer.summarise(progress, gradients=engine.gradients.name)
+        everyone.end(progress, summary)
         return Result(problem.model.detached(), engine.params, Run(out), summary)
 
 
-def _kernels(spec: Spec) -> str | None:
-    return None if spec.engine.kernels == "auto" else spec.engine.kernels
-
-
 def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
-    """A file beside the run directory, on the disk that takes its checkpoints, too."""
+    """Return zeros in a file beside the run directory, on the disk that takes its checkpoints, too."""
     if spec.engine.residuals == "memory":
         return None
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())

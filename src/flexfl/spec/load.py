@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -10,13 +11,13 @@ from typing import Any
 
 import tomli_w
 
-from flexfl.errors import Fault, InputError
-from flexfl.spec.names import nearest
+from flexfl.errors import Fault, InputError, nearest
 from flexfl.spec.schema import Spec, parse
+from flexfl.spec.sections import FAMILIES
 
 
 def shipped() -> dict[str, str]:
-    """The specs that come with the package: name → TOML text."""
+    """Return the specs that come with the package: name → TOML text."""
     folder = resources.files("flexfl.spec") / "shipped"
     return {
         entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
@@ -26,42 +27,89 @@ def shipped() -> dict[str, str]:
 
 
 def load_spec(source: str, overrides: Sequence[str] = ()) -> Spec:
-    """The spec named `source`, shipped or a TOML file, with `key=value` overrides applied."""
-    return parse(apply_overrides(load_given(source), overrides), where=_where(source))
+    """Return a spec by its name or file.
+
+    Args:
+        source: the name of one that ships, or a TOML file.
+        overrides: settings to change, each "section.key=value".
+
+    Raises:
+        InputError: lists every fault.
+    """
+    where = f"the spec {source}" if source in shipped() else source
+    return parse(apply_overrides(load_given(source), overrides), where=where)
 
 
 def load_given(source: str, *, beside: Path = Path()) -> dict[str, Any]:
-    """What the spec named `source` says, before it is checked; a file is looked for in `beside`."""
-    text, where = _read(source, beside)
+    """Return what the spec named `source` says, before it is checked; a file is looked for in `beside`."""
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(_read(source, beside))
     except tomllib.TOMLDecodeError as error:
-        raise InputError([Fault(source, "must be TOML", str(error), "correct that line")], where) from error
+        fault = Fault(source, "must be TOML", str(error), "correct that line")
+        raise InputError([fault], str(beside / source)) from error
 
 
-def merged(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` with the settings of `change`; a table that names its kind replaces, others add."""
-    out = _copy(given)
+def merged(given: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `given` with the settings of all changes, table by table; the last one wins.
+
+    Where a change names another member of a family (a policy, a kind of cost), the old one's parameters
+    are dropped, but not what another change says of the new one:
+
+    >>> given = {"control": {"policy": "online", "tradeoff": 0.02}}
+    >>> merged(given, {"control": {"policy": "top-k", "send_ratio": 0.01}})
+    {'control': {'policy': 'top-k', 'send_ratio': 0.01}}
+    """
+    change: dict[str, Any] = {}
+    for one in changes:
+        change = _merged(change, one, dropping=False)
+    return _merged(given, change, dropping=True)
+
+
+def _merged(
+    given: Mapping[str, Any], change: Mapping[str, Any], place: str = "", *, dropping: bool
+) -> dict[str, Any]:
+    out = _copy(_without_old_member(given, change, place) if dropping else given)
     for key, value in change.items():
-        below = out.get(key)
+        here = f"{place}.{key}".strip(".")
         if isinstance(value, Mapping):
-            out[key] = merged(below if isinstance(below, Mapping) and "kind" not in value else {}, value)
+            out[key] = _merged(_as_table(out.get(key), here), value, here, dropping=dropping)
         else:
             out[key] = value
     return out
 
 
-def _where(source: str) -> str:
-    return f"the spec {source}" if source in shipped() else str(Path(source))
+def _without_old_member(given: Mapping[str, Any], change: Mapping[str, Any], place: str) -> Mapping[str, Any]:
+    """Return a table without the parameters of its member, if the change names another one."""
+    key, default = _key_of(place)
+    if key is None or key not in change or change[key] == given.get(key, default):
+        return given
+    return {name: table for name, table in given.items() if f"{place}.{name}" in FAMILIES}
 
 
-def _read(source: str, beside: Path) -> tuple[str, str]:
+def _key_of(place: str) -> tuple[str | None, Any]:
+    """Return the key of the table at that place that names a member, and the member by default."""
+    if place in FAMILIES:
+        family, default = FAMILIES[place]
+        return family.key, default.get(family.key)
+    if place == "model":
+        return "name", Spec.model_fields["model"].default.name
+    return "kind" if re.fullmatch(r"track\.[^.]+", place) else None, None
+
+
+def _as_table(value: Any, place: str) -> dict[str, Any]:
+    """Return a table to add to: that table, a member given by its name alone, or an empty one."""
+    key, _ = _key_of(place)
+    if isinstance(value, str) and key is not None:
+        return {key: value}
+    return value if isinstance(value, dict) else {}
+
+
+def _read(source: str, beside: Path) -> str:
     known = shipped()
     if source in known:
-        return known[source], _where(source)
-    path = beside / source
+        return known[source]
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        return (beside / source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = f"{nearest(source, known)} ({getattr(error, 'strerror', None) or error})"
         fault = Fault("SPEC", "must be a spec that ships or a TOML file", source, reason)
@@ -69,8 +117,8 @@ def _read(source: str, beside: Path) -> tuple[str, str]:
 
 
 def apply_overrides(given: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """`given` with each `section.key=value` set; the value is TOML, or else plain text."""
-    spec = _copy(given)
+    """Return `given` with each "section.key=value" set; the value is TOML, or else plain text."""
+    changes: list[dict[str, Any]] = []
     faults = []
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -79,16 +127,13 @@ def apply_overrides(given: Mapping[str, Any], overrides: Sequence[str]) -> dict[
             example = "for example --set train.iterations=500"
             faults.append(Fault("--set", "must read section.key=value", override, example))
             continue
-        table = spec
-        for part in parts[:-1]:
-            below = table.get(part)
-            # A table replaces a plain value: --set budget.uplink.others=1 over budget.uplink = 0.01.
-            table[part] = below if isinstance(below, dict) else {}
-            table = table[part]
-        table[parts[-1]] = _value(text.strip())
+        change = _value(text.strip())
+        for part in reversed(parts):
+            change = {part: change}
+        changes.append(change)
     if faults:
         raise InputError(faults, "the command")
-    return spec
+    return merged(given, *changes)
 
 
 def _value(text: str) -> Any:
@@ -103,5 +148,5 @@ def _copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_toml(spec: Spec) -> str:
-    """The resolved spec, to be stored with its results and run again."""
+    """Return the resolved spec as TOML, to be stored with its results and run again."""
     return tomli_w.dumps(spec.plain())

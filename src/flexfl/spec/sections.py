@@ -2,58 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
-from flexfl.control.policy import KNOBS
-from flexfl.spec import checks
-from flexfl.spec.names import GIVEN, is_import_path, nearest
-from flexfl.spec.partition import check_partition
+from flexfl.compress import COMPRESSORS
+from flexfl.control import POLICIES
+from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.data.catalogue import DATASETS
+from flexfl.data.partition import FIELD, PARTITIONS
+from flexfl.errors import Fault, InputError, nearest
+from flexfl.models import NETWORKS
+from flexfl.parameters import KNOBS, Positive, Whole, fault, is_number
+from flexfl.registry import Family, for_pydantic, is_given, one_of
+from flexfl.results.trackers import TRACKERS
 
-DATASETS = ("fashion-mini", "fashion-mnist", "cifar10", "file")
-NETWORKS = ("mlp", "cnn")
-POLICIES = ("online", "randomised", "full", "periodic", "top-k", "fixed-prob")
+FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
+    "data.partition": (PARTITIONS, {"kind": "one-class"}),
+    "control": (POLICIES, {"policy": "online"}),
+    **{f"control.{knob}": (POLICIES, {}) for knob in KNOBS},
+    "costs.compute": (COMPUTE_COSTS, {"kind": "uniform"}),
+    "costs.uplink": (MESSAGE_COSTS, {"kind": "fading"}),
+    "costs.downlink": (MESSAGE_COSTS, {"kind": "fading", "factor": 0.2}),
+    **{f"compress.{role}": (COMPRESSORS, {"kind": "top-k"}) for role in ("uplink", "downlink")},
+}
+"""Where a spec names a member of a family, and the one by default; and each [track.NAME] names a tracker."""
+
+
+def members(sections: Mapping[str, BaseModel]) -> Iterator[tuple[str, Family, dict[str, Any]]]:
+    """Yield the places where sections name a member of a family, with the family and the resolved table."""
+    plain = {name: section.model_dump(exclude_none=True) for name, section in sections.items()}
+    for field, (family, _) in FAMILIES.items():
+        section, _, name = field.partition(".")
+        table = plain.get(section, {})
+        found: Any = table.get(name) if name else {key: table[key] for key in table if key not in KNOBS}
+        if found:
+            yield field, family, {family.key: found} if isinstance(found, str) else found
+    for name, table in plain.get("track", {}).items():
+        yield f"track.{name}", TRACKERS, table
+
+
+def _member(field: str) -> BeforeValidator:
+    return FAMILIES[field][0].field(field, FAMILIES[field][1])
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    """What sections have in common."""
 
-
-def _one_of(known: tuple[str, ...], *, importable: bool = False) -> BeforeValidator:
-    """One of the known names; also what a resolved spec says of an object handed over in Python."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, str) or value.startswith(GIVEN) or value in known:
-            return value
-        if importable and is_import_path(value):
-            return value
-        rule = f"must be one of {', '.join(known)}" + (" or module:function" if importable else "")
-        raise checks.fault(rule, value, nearest(value, known))
-
-    return BeforeValidator(check)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
 
 def _weights(value: Any) -> Any:
-    if isinstance(value, list) and value and all(checks.is_number(entry) for entry in value):
+    if isinstance(value, list) and value and all(is_number(entry) for entry in value):
         return [float(entry) for entry in value]
     if value in ("equal", "samples"):
         return value
     rule = 'must be "equal", "samples" or a list of numbers'
-    raise checks.fault(rule, value, "a list has one for each client, and sums to 1")
+    raise fault(rule, value, "a list has one for each client, and sums to 1")
+
+
+def _partition(value: Any) -> Any:
+    """Check a partition; a name stays a name."""
+    resolved = for_pydantic(FIELD, lambda: PARTITIONS.resolve(value, FIELD))
+    if isinstance(value, str):
+        return value
+    if is_given(resolved["kind"]):
+        raise fault("must have a kind that can be named", value, nearest("", PARTITIONS.members))
+    return resolved
+
+
+def _device(value: Any) -> str:
+    """Check a device by torch's name; whether it is there is seen when torch is."""
+    if not isinstance(value, str) or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", value):
+        raise fault("must be one of cpu, cuda, cuda:N, mps", value, "for example cuda:0")
+    return value
 
 
 class DataSpec(Section):
     """name: a dataset that ships or is installed, or "file" with a path to an .npz.
 
-    partition: a name, or a table with a kind and its options (`spec.partition`).
+    partition: a name, or a table with a kind and its options (`data.partition`).
     """
 
-    name: Annotated[str, _one_of(DATASETS)] = "fashion-mini"
+    name: Annotated[str, one_of(DATASETS)] = "fashion-mini"
     path: str | None = None
-    partition: Annotated[str | dict[str, Any], BeforeValidator(check_partition)] = "one-class"
-    clients: Annotated[int, checks.whole(1, "give the number of clients N")] = 100
+    partition: Annotated[str | dict[str, Any], BeforeValidator(_partition)] = "one-class"
+    clients: Annotated[int, Whole(1, "give the number of clients N")] = 100
     weights: Annotated[Any, BeforeValidator(_weights)] = "equal"
     augment: Literal["none", "crop-flip"] = "none"
 
@@ -61,44 +97,63 @@ class DataSpec(Section):
 class ModelSpec(Section):
     """name: a network that ships, or "module:function" of one's own; options go to it."""
 
-    name: Annotated[str, _one_of(NETWORKS, importable=True)] = "mlp"
+    name: Annotated[str, one_of(NETWORKS, importable=True)] = "mlp"
     options: dict[str, Any] = Field(default_factory=dict)
 
 
 class TrainSpec(Section):
-    iterations: Annotated[int, checks.whole(1, "give the number of iterations T")] = 10_000
-    batch_size: Annotated[int, checks.whole(1, "the paper has 16")] = 16
-    learning_rate: checks.PositiveFloat = 0.1
-    seed: Annotated[int, checks.whole(0, "any number below 2⁶⁴", most=2**64 - 1)] = 1
-    evaluate_every: Annotated[int, checks.whole(1, "the paper evaluates every 50 iterations")] = 50
+    iterations: Annotated[int, Whole(1, "give the number of iterations T")] = 10_000
+    batch_size: Annotated[int, Whole(1, "the paper has 16")] = 16
+    learning_rate: Positive = 0.1
+    seed: Annotated[int, Whole(0, "any number below 2⁶⁴", most=2**64 - 1)] = 1
+    evaluate_every: Annotated[int, Whole(1, "the paper evaluates every 50 iterations")] = 50
 
 
-def _policy(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(GIVEN):
-        return value
-    for name in value.values() if isinstance(value, Mapping) else [value]:
-        if name not in POLICIES:
-            raise checks.fault(f"must be one of {', '.join(POLICIES)}", name, nearest(name, POLICIES))
-    if isinstance(value, Mapping):
-        for knob in value:
-            if knob not in KNOBS:
-                raise checks.fault("takes a table by compute, uplink and downlink", knob, "rename that key")
-    return value
+class ControlSpec(BaseModel):
+    """A policy with its own parameters; a table below compute, uplink or downlink is for that knob only."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    policy: str = "online"
+    compute: dict[str, Any] | None = None
+    uplink: dict[str, Any] | None = None
+    downlink: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, given: Any) -> Any:
+        return for_pydantic("control", lambda: _control(given))
 
 
-class ControlSpec(Section):
-    """policy: one for all three knobs, or a table that takes each knob's rule from a policy."""
+def _control(given: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(policy := given.get("policy"), Mapping):
+        remedy = 'write control.uplink = { policy = "…" } for the policy of one knob'
+        raise InputError([Fault("control.policy", "must be the name of one policy", policy, remedy)])
+    whole = {name: value for name, value in given.items() if name not in KNOBS}
+    by_knob = {f"control.{knob}": given[knob] for knob in KNOBS if given.get(knob) is not None}
+    found = POLICIES.resolve_all({"control": whole} | by_knob, {"control": FAMILIES["control"][1]})
+    return found.pop("control") | {field.removeprefix("control."): table for field, table in found.items()}
 
-    policy: Annotated[str | dict[str, str], BeforeValidator(_policy)] = "online"
-    tradeoff: checks.Tradeoff = 0.02
-    initial_queue: checks.InitialQueue = 1.0
-    floor: checks.Floor = Field(default_factory=lambda: {"compute": 0.0, "uplink": 0.001, "downlink": 0.001})
-    send_ratio: checks.Ratio = None
-    send_every: Annotated[int | None, checks.whole(1, "m: send in every m-th iteration")] = None
-    compute_prob: checks.Prob = None
 
-    def policy_of(self, knob: str) -> str:
-        return self.policy.get(knob, "online") if isinstance(self.policy, dict) else self.policy
+class CostsSpec(Section):
+    """What computing and sending cost: a kind and its parameters for each; by default as in the paper."""
+
+    compute: Annotated[dict[str, Any], _member("costs.compute")] = {}
+    uplink: Annotated[dict[str, Any], _member("costs.uplink")] = {}
+    downlink: Annotated[dict[str, Any], _member("costs.downlink")] = {}
+
+
+class CompressSpec(Section):
+    """What is sent of a vector: a compressor for each direction."""
+
+    uplink: Annotated[dict[str, Any], _member("compress.uplink")] = {}
+    downlink: Annotated[dict[str, Any], _member("compress.downlink")] = {}
+
+
+class TrackSpec(RootModel[dict[str, Annotated[dict[str, Any], TRACKERS.field("track")]]]):
+    """Who else is told about the run: trackers, by a name that the person chooses."""
+
+    model_config = ConfigDict(frozen=True)
 
 
 class RecordSpec(Section):
@@ -108,27 +163,31 @@ class RecordSpec(Section):
 
 
 class EngineSpec(Section):
-    device: Annotated[str, checks.device] = "cpu"
+    """How a simulation is computed.
+
+    gradients: how the clients' gradients are taken; auto takes one pass where the network allows it.
+    """
+
+    device: Annotated[str, BeforeValidator(_device)] = "cpu"
     kernels: Literal["auto", "numba", "torch"] = "auto"
+    gradients: Literal["auto", "one-pass", "vmap", "loop"] = "auto"
     residuals: Literal["memory", "file"] = "memory"
     dtype: Literal["float32", "float64"] = "float32"
-    threads: Annotated[int | None, checks.whole(1, "leave it out to use all cores")] = None
-    checkpoint_every: Annotated[int, checks.whole(1, "iterations between two checkpoints")] = 500
+    threads: Annotated[int | None, Whole(1, "leave it out to use all cores", optional=True)] = None
+    checkpoint_every: Annotated[int, Whole(1, "iterations between two checkpoints")] = 500
 
 
 class DeploySpec(Section):
     """What only a real network needs; a simulation does without.
 
-    deadline  seconds that an iteration waits for answers; who has not answered counts as v = 0
-    wait      seconds that the start waits for all clients; then training begins with those who are there
-    latest    an update that comes later than so many iterations returns to its client's residual;
-              without it every update is taken, however late
-    ledger    clients also keep the sum of their steps, so that it can be checked that nothing was lost
-    values    how messages carry numbers: exact, or rounded, and what rounding drops stays in the residual
+    deadline: seconds that an iteration waits for answers; who has not answered counts as v = 0.
+    wait: seconds that the start waits for all clients; then training begins with those who are there.
+    latest: an update that comes later than so many iterations returns to its client's residual; without it
+        every update is taken, however late.
+    ledger: clients also keep the sum of their steps, so that it can be checked that nothing was lost.
     """
 
-    deadline: checks.PositiveFloat = 30.0
-    wait: checks.PositiveFloat = 60.0
-    latest: Annotated[int | None, checks.whole(0, "leave it out to take every update")] = None
-    values: Literal["exact", "float16", "bfloat16"] = "exact"
+    deadline: Positive = 30.0
+    wait: Positive = 60.0
+    latest: Annotated[int | None, Whole(0, "leave it out to take every update", optional=True)] = None
     ledger: bool = False

@@ -11,7 +11,7 @@ _MOST = 10_000
 
 
 def seeds_of(given: Any, field: str) -> tuple[int, ...]:
-    """ "1-5" or "1,2,7", or a list of numbers, each once and in order; none from an empty text."""
+    """Return the seeds in "1-5" or "1,2,7", or in a list, each once and in order; none from an empty text."""
     parts = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else [given]
     numbers: list[int] = []
     for part in parts:

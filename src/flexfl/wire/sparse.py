@@ -1,90 +1,91 @@
-"""A vector as bytes and back: which components, then their values; or the dense vector if shorter.
+"""A message as bytes and back: which components, then their values; or the dense vector if shorter.
 
-    magic "FXFL" · version u8 · form u8 (1 sparse, 2 dense) · values u8 (1 float32, 2 float16,
-    3 bfloat16, 4 float64) · 0 u8 · dim u32 · count u32 · CRC-32 u32 of all but itself ·
-    the code of the indices (sparse only, `wire.subset`) · values
+    magic "FXFL" · version u8 · layout u8 (1 sparse, 2 dense, 3 levels) · values u8 (1 float32, 2 float16,
+    3 bfloat16, 4 float64) · 0 u8 · dim u32 · count u32 · CRC-32 u32 of all but itself · body
 
-All little-endian. The length follows from dim, count and the kind of values. Sending nothing takes
-no bytes at all.
+The body of a sparse message is the code of its places (`wire.subset`) and its values; of a dense one the
+values; of levels the number of levels u16, the levels, the code of the places, and for each value which
+level it is, ⌈log2 levels⌉ bits. All little-endian. The length is the one that `Message.nbytes` tells;
+sending nothing takes no bytes at all.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import IntArray
+from flexfl.compress.message import HEADER_BYTES, VALUE_BYTES, Message, code_bits, subset_bytes
 from flexfl.errors import FlexFLError
-from flexfl.wire.subset import decode_subset, encode_subset, subset_bytes
-from flexfl.wire.values import SIZES, fits, pack, rounded, unpack
+from flexfl.wire.subset import decode_subset, encode_subset
+from flexfl.wire.values import pack, pack_codes, unpack, unpack_codes
 
 _HEADER = struct.Struct("<4sBBBBIII")
-_MAGIC, _VERSION, _SPARSE, _DENSE = b"FXFL", 2, 1, 2
-_KINDS = {1: "float32", 2: "float16", 3: "bfloat16", 4: "float64"}
-_CODES = {kind: code for code, kind in _KINDS.items()}
-_LARGEST_TABLE = 1 << 20
+_COUNT = struct.Struct("<H")
+_MAGIC, _VERSION, _SPARSE, _DENSE, _LEVELS = b"FXFL", 3, 1, 2, 3
+_FORMS = {1: "float32", 2: "float16", 3: "bfloat16", 4: "float64"}
+_CODES = {form: code for code, form in _FORMS.items()}
+assert _HEADER.size == HEADER_BYTES
 
 
 class WireError(FlexFLError):
     """Bytes that are not a message."""
 
 
-def message_bytes(num_sent: IntArray, dim: int, values: str) -> IntArray:
-    """How long `encode` makes a message of k components; tested to be the length of its bytes."""
-    k = np.asarray(num_sent)
-    return _table(dim, values)[k] if dim <= _LARGEST_TABLE else _sizes(k, dim, values)
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message; as many as `message.nbytes`.
 
-
-@lru_cache(maxsize=4)
-def _table(dim: int, values: str) -> IntArray:
-    """The sizes for every k: an engine asks in every iteration, and the binomial takes its time."""
-    return _sizes(np.arange(dim + 1), dim, values)
-
-
-def _sizes(k: IntArray, dim: int, values: str) -> IntArray:
-    body = np.minimum(subset_bytes(k, dim) + k * SIZES[values], dim * SIZES[values])
-    return np.where(k > 0, _HEADER.size + body, 0)
-
-
-def sendable(message: NDArray[Any], values: str) -> NDArray[Any]:
-    """What arrives of `message` if its values go as `values`; the rest stays with the sender.
-
-    A message with a value too large for them goes with all its digits.
+    Raises:
+        WireError: a value is NaN or infinite, or cannot be told in the message's form.
     """
-    exact = "float64" if message.dtype.itemsize == 8 else "float32"
-    return rounded(message, values if fits(message, values) else exact)
-
-
-def encode(message: NDArray[Any], values: str | None = None) -> bytes:
-    """The bytes of a message, given as the vector (D,) it adds; exact unless `values` says how to round."""
-    if not np.isfinite(message).all():
-        raise WireError("message must be finite, got NaN or infinity")
-    exact = "float64" if message.dtype.itemsize == 8 else "float32"
-    kind = exact if values is None or not fits(message, values) else values
-    message = rounded(message, kind)  # what becomes zero is not sent
-    indices = np.flatnonzero(message)
-    count, dim = len(indices), len(message)
-    if not count:
+    if not message.components:
         return b""
-    sparse = int(subset_bytes(np.asarray(count), dim)) + count * SIZES[kind] < dim * SIZES[kind]
-    form = _SPARSE if sparse else _DENSE
-    body = encode_subset(indices, dim) + pack(message[indices], kind) if sparse else pack(message, kind)
-    start = _HEADER.pack(_MAGIC, _VERSION, form, _CODES[kind], 0, dim, count, 0)[:-4]
+    if not np.isfinite(message.values).all():
+        raise WireError("message must be finite, got NaN or infinity")
+    if not message.values.all():
+        raise WireError("message must hold components that are not zero")
+    if message.levels is None and not np.array_equal(
+        unpack(pack(message.values, message.form), message.form), message.values
+    ):
+        raise WireError(f"message has a value that is not a number of its form, {message.form}")
+    places = encode_subset(message.indices, message.dim)
+    if message.levels is not None:
+        layout, form = _LEVELS, np.dtype(message.levels.dtype).name
+        table = _COUNT.pack(len(message.levels)) + pack(message.levels, form)
+        body = table + places + pack_codes(_level_of(message), code_bits(len(message.levels)))
+    else:
+        form, value = message.form, VALUE_BYTES[message.form]
+        layout = _SPARSE if len(places) + message.components * value < message.dim * value else _DENSE
+        body = places + pack(message.values, form) if layout == _SPARSE else pack(message.dense(), form)
+    start = _HEADER.pack(_MAGIC, _VERSION, layout, _CODES[form], 0, message.dim, message.components, 0)[:-4]
     return b"".join([start, struct.pack("<I", zlib.crc32(start + body)), body])
 
 
-def decode(data: bytes, dim: int) -> NDArray[Any]:
-    """The vector (D,) in `data`; trusts nothing."""
+def _level_of(message: Message) -> NDArray[Any]:
+    """Return which level each value is."""
+    levels = message.levels
+    assert levels is not None
+    order = np.argsort(levels, kind="stable")
+    found = order[np.minimum(np.searchsorted(levels[order], message.values), len(levels) - 1)]
+    if not np.array_equal(levels[found], message.values):
+        raise WireError("message has a value that is none of its levels")
+    return np.asarray(found)
+
+
+def decode(data: bytes, dim: int) -> Message:
+    """Return the message in `data`, which is for `dim` parameters; trusts nothing.
+
+    Raises:
+        WireError: it is not such a message.
+    """
     if len(data) < _HEADER.size:
         raise WireError(f"message must have a header of {_HEADER.size} bytes, got {len(data)}")
-    magic, version, form, code, zero, sender_dim, count, crc = _HEADER.unpack_from(data)
+    magic, version, layout, code, zero, sender_dim, count, crc = _HEADER.unpack_from(data)
     body = memoryview(data)[_HEADER.size :]
-    if magic != _MAGIC or form not in (_SPARSE, _DENSE) or code not in _KINDS or zero:
+    if magic != _MAGIC or layout not in (_SPARSE, _DENSE, _LEVELS) or code not in _FORMS or zero:
         raise WireError(f"message has an unknown header {bytes(data[:8])!r}")
     if version != _VERSION:
         raise WireError(f"message must be of version {_VERSION}, got {version}")
@@ -92,18 +93,44 @@ def decode(data: bytes, dim: int) -> NDArray[Any]:
         raise WireError(f"message must be for {dim} parameters, got {count} of {sender_dim}")
     if zlib.crc32(body, zlib.crc32(data[: _HEADER.size - 4])) != crc:
         raise WireError("message fails its checksum")
-    kind = _KINDS[code]
-    told = int(subset_bytes(np.asarray(count), dim)) if form == _SPARSE else 0
-    expected = told + count * SIZES[kind] if form == _SPARSE else dim * SIZES[kind]
-    if len(body) != expected:
-        raise WireError(f"message must have {expected} bytes after its header, got {len(body)}")
-    found = unpack(body[told:], kind)
-    if not np.isfinite(found).all():
+    read = {_SPARSE: _read_sparse, _DENSE: _read_dense, _LEVELS: _read_levels}[layout]
+    message = read(body, _FORMS[code], count, dim)
+    if not np.isfinite(message.values).all():
         raise WireError("message holds NaN or infinity")
-    if form == _DENSE:
-        if np.count_nonzero(found) != count:
-            raise WireError(f"message must hold {count} components, got {np.count_nonzero(found)}")
-        return found
-    vector = np.zeros(dim, dtype=found.dtype)
-    vector[decode_subset(body[:told], count, dim)] = found
-    return vector
+    return message
+
+
+def _read_sparse(body: memoryview, form: str, count: int, dim: int) -> Message:
+    places = int(subset_bytes(count, dim))
+    _expect(body, places + count * VALUE_BYTES[form])
+    return Message(dim, decode_subset(body[:places], count, dim), unpack(body[places:], form), form)
+
+
+def _read_dense(body: memoryview, form: str, count: int, dim: int) -> Message:
+    _expect(body, dim * VALUE_BYTES[form])
+    vector = unpack(body, form)
+    indices = np.flatnonzero(vector)
+    if len(indices) != count:
+        raise WireError(f"message must hold {count} components, got {len(indices)}")
+    return Message(dim, indices, vector[indices], form)
+
+
+def _read_levels(body: memoryview, form: str, count: int, dim: int) -> Message:
+    if len(body) < _COUNT.size or form not in ("float32", "float64"):
+        raise WireError("message of levels must tell how many there are, as float32 or float64")
+    (number,) = _COUNT.unpack_from(body)
+    if not number:
+        raise WireError("message must have at least one level")
+    table, places, bits = number * VALUE_BYTES[form], int(subset_bytes(count, dim)), code_bits(number)
+    _expect(body, _COUNT.size + table + places + -(-count * bits // 8))
+    levels = unpack(body[_COUNT.size : _COUNT.size + table], form)
+    rest = body[_COUNT.size + table :]
+    codes = unpack_codes(rest[places:], count, bits)
+    if (codes >= number).any():
+        raise WireError(f"message has {number} levels, got the one at {int(codes.max())}")
+    return Message(dim, decode_subset(rest[:places], count, dim), levels[codes], "levels", levels)
+
+
+def _expect(body: memoryview, size: int) -> None:
+    if len(body) != size:
+        raise WireError(f"message must have {size} bytes after its header, got {len(body)}")

@@ -10,26 +10,14 @@ Any bytes decode to k ascending indices below d: there is no wrong order and no 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-from scipy.special import gammaln
 
 from flexfl.arrays import IntArray
-
-
-def subset_bytes(count: IntArray, dim: int) -> IntArray:
-    """How long the code of `count` of `dim` components is: log2 of the binomial, and a byte to end with.
-
-    Choices that leave nothing to tell, none or all, take no bytes.
-    """
-    k = np.asarray(count, dtype=np.int64)
-    bits = (math.lgamma(dim + 1.0) - gammaln(k + 1.0) - gammaln(dim - k + 1.0)) / math.log(2.0)
-    return np.where((k > 0) & (k < dim), np.ceil(bits / 8 - 1e-9).astype(np.int64) + 1, 0)
+from flexfl.compress.message import subset_bytes
 
 
 def encode_subset(indices: IntArray, dim: int) -> bytes:
-    """The code of ascending `indices` below `dim`."""
+    """Return the code of ascending `indices` below `dim`."""
     size = int(subset_bytes(np.asarray(len(indices)), dim))
     if not size:
         return b""
@@ -42,7 +30,7 @@ def encode_subset(indices: IntArray, dim: int) -> bytes:
 
 
 def decode_subset(code: bytes | memoryview, count: int, dim: int) -> IntArray:
-    """The indices; `code` must have the length that `subset_bytes` tells."""
+    """Return the indices; `code` must have the length that `subset_bytes` tells."""
     if not 0 < count < dim:
         return np.arange(count)
     from flexfl.wire import coder

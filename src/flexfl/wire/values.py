@@ -1,7 +1,4 @@
-"""Numbers as bytes: exact, or rounded to half the size.
-
-What rounding drops is not lost: the sender keeps `values − rounded(values)` in its residual.
-"""
+"""Numbers as bytes, and small whole numbers as bits."""
 
 from __future__ import annotations
 
@@ -10,40 +7,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flexfl.arrays import IntArray
+
 Values = NDArray[Any]
 
-SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
-"""Bytes of one value, by its kind."""
 _STORED = {"float64": "<f8", "float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
 
 
-def pack(values: Values, kind: str) -> bytes:
-    """The bytes of `values` as `kind`; they must fit."""
-    return _as_stored(values, kind).tobytes()
+def pack(values: Values, form: str) -> bytes:
+    """Return the bytes of `values` in `form`; they must be numbers of that form."""
+    if form == "bfloat16":  # the upper half of a float32
+        stored: Values = (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype("<u2")
+    else:
+        stored = values.astype(_STORED[form])
+    return stored.tobytes()
 
 
-def unpack(data: bytes | memoryview, kind: str) -> Values:
-    """The values in `data`: float64 as such, all others as float32."""
-    stored = np.frombuffer(data, dtype=_STORED[kind])
-    if kind == "bfloat16":  # the upper half of a float32
+def unpack(data: bytes | memoryview, form: str) -> Values:
+    """Return the values in `data`: float64 as such, all others as float32."""
+    stored = np.frombuffer(data, dtype=_STORED[form])
+    if form == "bfloat16":
         return (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return stored.astype(np.float64 if kind == "float64" else np.float32)
+    return stored.astype(np.float64 if form == "float64" else np.float32)
 
 
-def rounded(values: Values, kind: str) -> Values:
-    """What the receiver sees of `values`, in their own type."""
-    return unpack(pack(values, kind), kind).astype(values.dtype)
+def pack_codes(codes: IntArray, bits: int) -> bytes:
+    """Return whole numbers below 2^bits, one after the other, lowest bit first.
+
+    >>> pack_codes(np.array([1, 2, 3]), 2)
+    b'9'
+    """
+    if not bits:
+        return b""
+    places = (codes[:, None] >> np.arange(bits)) & 1
+    return np.packbits(places.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
 
 
-def fits(values: Values, kind: str) -> bool:
-    """Whether none of the values becomes infinite as `kind`."""
-    return bool(np.isfinite(unpack(pack(values, kind), kind)).all())
-
-
-def _as_stored(values: Values, kind: str) -> Values:
-    with np.errstate(over="ignore"):  # who asks looks for infinity
-        if kind != "bfloat16":
-            return values.astype(_STORED[kind])
-        bits = values.astype("<f4").view("<u4")
-    to_even = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return np.asarray(((bits + to_even) >> np.uint32(16)).astype("<u2"))
+def unpack_codes(data: bytes | memoryview, count: int, bits: int) -> IntArray:
+    """Return the `count` numbers that `pack_codes` wrote."""
+    if not bits:
+        return np.zeros(count, dtype=np.int64)
+    places = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count * bits, bitorder="little")
+    return np.asarray(places.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits)))

@@ -17,7 +17,6 @@ from flexfl.data.fetch import fetch
 from flexfl.data.images import CIFAR10, Images
 from flexfl.data.sources.system import SystemPackage
 from flexfl.errors import FlexFLError, InputError
-from flexfl.spec.sections import DataSpec
 from loopback import Loopback
 from tiny_data import CIFAR, FASHION, cifar10, entry, fashion, good, idx_files, names, random_arrays
 
@@ -32,8 +31,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def load(name: str = "fashion-mnist", seed: int = 1, **options: Any) -> Federated:
-    spec = {"name": name, "clients": 5, "partition": "iid", **options}
-    return load_federated(DataSpec(**spec), seed=seed)
+    return load_federated(name, **{"clients": 5, "partition": "iid", "seed": seed, **options})
 
 
 def mapped(tensor: torch.Tensor, path: Path) -> bool:

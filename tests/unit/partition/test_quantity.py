@@ -13,7 +13,6 @@ from numpy.testing import assert_allclose
 
 from flexfl.data.partition.quantity import WEIGHTS, proportional, quantity
 from flexfl.errors import InputError
-from flexfl.spec.partition import SIZES
 from partitioning import (
     SEEDS,
     assert_everything_lies_somewhere,
@@ -24,7 +23,7 @@ from partitioning import (
 )
 
 
-@given(labels_and_clients(), SEEDS, st.sampled_from(SIZES))
+@given(labels_and_clients(), SEEDS, st.sampled_from(sorted(WEIGHTS)))
 def test_every_sample_lies_at_exactly_one_client(
     drawn: tuple[np.ndarray, int], seed: int, sizes: str
 ) -> None:
@@ -64,8 +63,8 @@ def test_sizes_by_hand(sizes: Any, expected: list[int]) -> None:
     assert [len(part) for part in parts] == expected
 
 
-def test_the_names_are_those_of_a_spec() -> None:
-    assert set(WEIGHTS) == set(SIZES)
+def test_the_weights_by_name() -> None:
+    assert set(WEIGHTS) == {"linear", "square", "exponential"}
     n = np.arange(1.0, 6.0)
     for name, raw in (("linear", n), ("square", n**2), ("exponential", np.exp(n))):
         assert_allclose(WEIGHTS[name](n) / WEIGHTS[name](n).sum(), raw / raw.sum())

@@ -33,19 +33,21 @@ def demo(
     console = console_of()
     from flexfl.cli.data import bring_for
     from flexfl.cli.show import ProgressLine, show_result
+    from flexfl.deploy.plan import Plan
     from flexfl.spec.load import load_spec
 
     resolved = load_spec(spec, [*(set_ or []), f"data.clients={clients}"])
     bring_for(console, [resolved])
     directory = out or _free(Path("runs") / "deploy")
-    train_together = adapter().demo.demo
+    run_demo = adapter().demo.run_demo
     began = time.monotonic()
     with ProgressLine(console, resolved.train.iterations) as line:
 
         def on_step(what: str) -> None:
             console.print(f"{time.monotonic() - began:5.1f} s  {what}")
 
-        train_together(resolved, directory, on_step=on_step, on_live=lambda live: line.update(live))
+        plan = Plan.local("run", resolved)
+        run_demo(plan, directory, on_step=on_step, on_live=lambda live: line.update(live))
     from flexfl.results.run import Run
 
     summary = Run(directory).summary or {}

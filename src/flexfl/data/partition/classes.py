@@ -21,12 +21,12 @@ def need_classes(labels: Labels, kind: str) -> None:
 
 
 def samples_by_class(labels: Labels, kind: str) -> list[IntArray]:
-    """The samples of each class that occurs, in file order."""
+    """Return the samples of each class that occurs, in file order."""
     need_classes(labels, kind)
     counts = np.unique(labels, return_counts=True)[1]
     return np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
 
 
 def shuffled(samples: list[IntArray], generator: np.random.Generator) -> list[IntArray]:
-    """Each class in random order."""
+    """Return each class in random order."""
     return [generator.permutation(of_class) for of_class in samples]

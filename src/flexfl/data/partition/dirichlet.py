@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.data.partition.classes import Labels, samples_by_class, shuffled
 from flexfl.errors import Fault, InputError
+from flexfl.parameters import Rule, Whole
 
 _TRIES = 500
 _USUAL_MINIMUM = 10
 """The default of flwr-datasets, too."""
+_ALPHA = Rule(
+    "must be > 0 and at most 1e9",
+    lambda alpha: 0 < alpha <= 1e9,
+    "the smaller, the more uneven: 0.1 to 1, say",
+    example="alpha = 0.3",
+)
+_MINIMUM = Whole(1, "leave it out for 10, or less where data are few", optional=True)
 
 
 def dirichlet(
@@ -18,14 +28,19 @@ def dirichlet(
     clients: int,
     generator: np.random.Generator,
     *,
-    alpha: float,
-    min_partition_size: int | None = None,
+    alpha: Annotated[float, _ALPHA],
+    min_partition_size: Annotated[int | None, _MINIMUM] = None,
     self_balancing: bool = False,
 ) -> list[IntArray]:
-    """For each class, the clients' shares p ~ Dirichlet(alpha, …, alpha); drawn anew until all have enough.
+    """Draw the clients' shares of each class, p ~ Dirichlet(alpha, …, alpha), until all have enough.
 
-    min_partition_size  left out: 10, or half of an even share where that is less
-    self_balancing      whoever holds S/N samples or more gets nothing of the classes that follow
+    Args:
+        labels: (S,).
+        clients: N.
+        generator: what it draws from.
+        alpha: the smaller, the more uneven.
+        min_partition_size: by default 10, or half of an even share where that is less.
+        self_balancing: whoever holds S/N samples or more gets nothing of the classes that follow.
     """
     samples = samples_by_class(labels, "dirichlet")
     sizes = np.array([len(of_class) for of_class in samples])

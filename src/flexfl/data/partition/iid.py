@@ -9,5 +9,5 @@ from flexfl.data.partition.classes import Labels
 
 
 def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IntArray]:
-    """A random permutation, dealt out evenly."""
+    """Deal out a random permutation evenly."""
     return list(np.array_split(generator.permutation(len(labels)), clients))

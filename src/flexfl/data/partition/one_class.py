@@ -10,7 +10,7 @@ from flexfl.errors import Fault, InputError
 
 
 def one_class(labels: Labels, clients: int, generator: np.random.Generator) -> list[IntArray]:
-    """Client n of N has class ⌊n·C/N⌋; a class is spread evenly over its clients, in file order."""
+    """Give client n of N class ⌊n·C/N⌋; spread a class evenly over its clients, in file order."""
     samples = samples_by_class(labels, "one-class")
     if clients < len(samples):
         rule = f"must be at least the number of classes, {len(samples)}, for partition one-class"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated, Any
 
 import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.data.partition.classes import Labels
-from flexfl.errors import Fault, InputError
+from flexfl.errors import Fault, InputError, nearest
+from flexfl.parameters import Rule, fault, plain
 
 _ROUNDING = 1e-9
 
@@ -20,10 +22,37 @@ WEIGHTS: dict[str, Callable[[FloatArray], FloatArray]] = {
 """Of the clients' numbers 1, …, N."""
 
 
+class _Sizes(Rule):
+    """One of the names, or a list with one number for each client."""
+
+    def check(self, value: Any) -> Any:
+        value = plain(value)
+        if isinstance(value, str) and value in WEIGHTS:
+            return value
+        if not isinstance(value, list) or not value:
+            rule = f"must be one of {', '.join(WEIGHTS)}, or a list of numbers"
+            remedy = nearest(value, WEIGHTS) if isinstance(value, str) else "a list has one for each client"
+            raise fault(rule, value, remedy)
+        return super().check(value)
+
+
+_SIZES = _Sizes(
+    # Nothing that could overflow when it is summed or multiplied by a number of samples.
+    "must be > 0 and at most 1e15",
+    lambda size: 0 < size <= 1e15,
+    "give each client's proportion",
+    per_client=True,
+)
+
+
 def quantity(
-    labels: Labels, clients: int, generator: np.random.Generator, *, sizes: str | list[float]
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    sizes: Annotated[str | list[float], _SIZES] = "linear",
 ) -> list[IntArray]:
-    """A random permutation, cut in proportion to `sizes`; each client has at least one sample."""
+    """Cut a random permutation in proportion to `sizes`; each client has at least one sample."""
     if isinstance(sizes, str):
         weights = WEIGHTS[sizes](np.arange(1.0, clients + 1))
     elif len(sizes) == clients:
@@ -36,7 +65,7 @@ def quantity(
 
 
 def proportional(weights: FloatArray, total: int) -> IntArray:
-    """Whole sizes ≥ 1 that sum to `total` ≥ N: max(1, z·w), rounded by the largest remainder, (N,).
+    """Return whole sizes ≥ 1 that sum to `total` ≥ N: max(1, z·w), rounded by the largest remainder, (N,).
 
     Those whose share would be below one get one; z is what the others' shares of the rest then are.
     """

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from flexfl.arrays import IntArray
 from flexfl.data.partition.classes import Labels, samples_by_class, shuffled
 from flexfl.errors import Fault, InputError
+from flexfl.parameters import Whole
 
 _FIELD = "data.partition.num_classes_per_partition"
+_CLASSES = Whole(1, "the number of classes at each client")
 
 
 def shards(
-    labels: Labels, clients: int, generator: np.random.Generator, *, num_classes_per_partition: int
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    num_classes_per_partition: Annotated[int, _CLASSES] = 2,
 ) -> list[IntArray]:
-    """Each class is cut into even shards; each client is dealt c shards of c different classes.
+    """Cut each class into even shards; deal each client c shards of c different classes.
 
     The N·c shards are as many of each class as can be, within one, unless a class has too few samples.
     """

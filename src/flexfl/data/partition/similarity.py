@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from flexfl.arrays import IntArray
 from flexfl.data.partition.classes import Labels, need_classes
+from flexfl.parameters import Rule
+
+_SHARE = Rule(
+    "must be in [0, 1]",
+    lambda share: 0 <= share <= 1,
+    "0 sorts by label, 1 is iid",
+    example="similarity = 0.1",
+)
 
 
 def similarity(
-    labels: Labels, clients: int, generator: np.random.Generator, *, similarity: float
+    labels: Labels,
+    clients: int,
+    generator: np.random.Generator,
+    *,
+    similarity: Annotated[float, _SHARE],
 ) -> list[IntArray]:
-    """A share s = `similarity` of each client's data is iid; the rest is sorted by label, dealt in order.
+    """Deal a share s = `similarity` of the data iid, and the rest in order, sorted by label.
 
     The "s % similarity" of the SCAFFOLD paper (Karimireddy et al., 2020). All clients have equally
     many samples, within one, and ⌊s·S + ½⌋ of all S are iid.

@@ -1,34 +1,31 @@
 """The conversation between server and clients, free of transport: two state machines that survive crashes.
 
-    server                                client
-    asks(): a question for each  ──────▶  answer(question): works, commits, answers
-    hear(sender, answer)         ◀──────
-    close(): commits, goes on
+    server                                     client
+    questions(): one for each client  ──────▶  answer(question): computes, commits, answers
+    receive(sender, answer)           ◀──────
+    close(): commits the iteration
 
 Whoever carries the messages may lose, delay, repeat and reorder them.
 """
 
 from flexfl.deploy.protocol.client import Client
-from flexfl.deploy.protocol.downlink import Downlink
-from flexfl.deploy.protocol.greeting import Hello, Ready, Stranger
-from flexfl.deploy.protocol.messages import Answer, Ask, Fate, ProtocolError
+from flexfl.deploy.protocol.greeting import Hello, Ready, Restarted
+from flexfl.deploy.protocol.messages import Acknowledgement, Answer, ProtocolError, Question
 from flexfl.deploy.protocol.server import Server
 from flexfl.deploy.protocol.store import SqliteStore, Store
-from flexfl.deploy.protocol.work import Made, Work
+from flexfl.deploy.protocol.trainer import Trainer
 
 __all__ = [
+    "Acknowledgement",
     "Answer",
-    "Ask",
     "Client",
-    "Downlink",
-    "Fate",
     "Hello",
-    "Made",
     "ProtocolError",
+    "Question",
     "Ready",
+    "Restarted",
     "Server",
     "SqliteStore",
     "Store",
-    "Stranger",
-    "Work",
+    "Trainer",
 ]

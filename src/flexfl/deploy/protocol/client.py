@@ -1,15 +1,14 @@
-"""The client's side of the conversation: answers each question once, and remembers before it speaks.
+"""The client's side of the conversation: answers each question once, and commits before it answers.
 
-All that an answer is made of (residual, queues, model, the update itself) is on the disk before the
-answer leaves. A question that comes again gets the same answer. An update stays pending until the
-server says what became of it: taken, and it is forgotten here; refused, and it returns to the residual;
-nothing, and it is sent again instead of making another.
+All that an answer depends on (residual, knobs, model, the update itself) is on the disk before the answer
+leaves. A question that is repeated gets the same answer. An update stays pending until the server
+acknowledges it: accepted, and the client forgets it; refused, and it returns to the residual; without an
+acknowledgement it is sent again instead of computing another.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,34 +17,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.deploy.protocol.messages import REFUSED, SPENT, Answer, Ask, ProtocolError
-from flexfl.deploy.protocol.store import Store, packed, plain, unpacked
-from flexfl.deploy.protocol.work import Work
-from flexfl.wire.sparse import decode
+from flexfl.deploy.protocol.messages import (
+    REFUSED,
+    SPENT,
+    Answer,
+    ProtocolError,
+    Question,
+    finite_metrics,
+)
+from flexfl.deploy.protocol.store import Store, pack, pack_json, pack_state, unpack, unpack_state
+from flexfl.deploy.protocol.trainer import Trainer
+from flexfl.wire.sparse import decode, encode
 
 Vector = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class _State:
-    """What a client remembers; `pending` is the update whose fate it does not know."""
+    """What a client remembers besides its vectors and knobs."""
 
-    life: int = 0  # begins with the first question
+    life: int = 0  # set by the first question
     iteration: int = -1  # the last one it answered in
-    version: int = 0  # of its model; without a model, 0
+    version: int = 0  # of its model; 0 without a model
     used: int = 0  # minibatches
     number: int = 0  # of its newest update
     made_in: int = 0
     spent: dict[str, float] = field(default_factory=dict)  # since the beginning of this life
-    pending: bytes = b""
+    pending: bytes = b""  # the update that is not acknowledged yet
     answer: bytes = b""
 
 
 class Client:
-    """One client of a run; `dim` is the number of parameters, `dtype` theirs.
+    """One client of a run.
 
-    ledger  also keep the sum of all steps −(η/q)·g that it has taken, so that anyone can check that
-            nothing is lost: x + r + Σ w·(e + in flight) = x₀ + Σ w·steps
+    Args:
+        name: its name on the roster.
+        run: the ID of the run.
+        store: its durable state; a client continues from what is in there.
+        trainer: what it computes and decides with.
+        dim: D.
+        dtype: of the parameters.
+        ledger: also keep the sum of all steps −(η/q)·g that it has taken, so that anyone can check that
+            nothing is lost: x + r + Σ w·(e + in flight) = x₀ + Σ w·steps.
+        new_life: returns a number that no other life has.
+
+    Raises:
+        ProtocolError: the store holds the state of another run.
     """
 
     def __init__(
@@ -53,7 +70,7 @@ class Client:
         name: str,
         run: str,
         store: Store,
-        work: Work,
+        trainer: Trainer,
         *,
         dim: int,
         dtype: str,
@@ -61,120 +78,132 @@ class Client:
         new_life: Callable[[], int] = lambda: secrets.randbits(63) | 1,
     ) -> None:
         self.name, self.run, self._new_life = name, run, new_life
-        self._store, self._work = store, work
-        self._ended: tuple[int, bytes] | None = None
+        self._store, self.trainer = store, trainer
+        self._final: tuple[int, bytes] | None = None
         self._dim, self._dtype = dim, np.dtype(dtype)
-        kept = store.load()
         self.params: Vector | None = None
-        self._steps = unpacked(kept["steps"]) if "steps" in kept else np.zeros(dim) if ledger else None
-        if not kept:
-            self.residual: Vector = np.zeros(dim, dtype=self._dtype)
-            self._state = _State()
-            return
-        told = json.loads(kept["state"])
-        if told.pop("run") != run:
-            raise ProtocolError(f"{name} has the state of another run; give it another folder")
-        self._state = _State(**told, pending=kept.get("pending", b""), answer=kept.get("answer", b""))
-        self.residual = unpacked(kept["residual"])
-        self.params = unpacked(kept["params"]) if "params" in kept else None
-        work.recall(json.loads(kept["memory"]))
+        self.residual: Vector = np.zeros(dim, dtype=self._dtype)  # line 2
+        self._steps: Vector | None = np.zeros(dim) if ledger else None
+        self._state = _State()
+        if stored := store.load():
+            self._restore(stored)
+        self._knobs = pack_state(trainer.state())
+        """The state of the knobs as of the last commit."""
+
+    def _restore(self, stored: dict[str, bytes]) -> None:
+        fields = json.loads(stored["state"])
+        if fields.pop("run") != self.run:
+            raise ProtocolError(f"{self.name} has the state of another run; give it another folder")
+        self._state = _State(**fields, pending=stored.get("pending", b""), answer=stored.get("answer", b""))
+        self.residual = unpack(stored["residual"])
+        self.params = unpack(stored["params"]) if "params" in stored else None
+        if "steps" in stored:
+            self._steps = unpack(stored["steps"])
+        self.trainer.restore(unpack_state(stored["knobs"]))
 
     def answer(self, data: bytes) -> bytes | None:
-        """The answer to a question; None for one that is out of date."""
-        return self.reply(Ask.decode(data))
+        """Return the answer to a question; None for one that is out of date."""
+        return self.reply(Question.decode(data))
 
-    def reply(self, ask: Ask) -> bytes | None:
-        """The same for a question that has been read already."""
-        if ask.run != self.run:
-            raise ProtocolError(f"{self.name} takes part in {self.run}, and was asked about {ask.run}")
+    def reply(self, question: Question) -> bytes | None:
+        """Return the answer to a question that was decoded already; None for one that is out of date.
+
+        Raises:
+            ProtocolError: the question is about another run, or brings a model of another kind.
+            NonFiniteError: the gradient is not finite; nothing has changed.
+        """
+        if question.run != self.run:
+            raise ProtocolError(f"{self.name} takes part in {self.run}, and was asked about {question.run}")
         if not self._state.life:
             self._commit(_State(life=self._new_life()))
         state = self._state
-        if ask.iteration < state.iteration:
+        if question.iteration < state.iteration:
             return None
-        if ask.iteration == state.iteration:
-            return state.answer  # asked again
-        model = self._model(ask)
-        if model is None:
-            return replace(self._said(ask, state), version=state.version, behind=True).encode()
-        if ask.last:
-            return self._end(ask, model)
-        memory = self._work.memory
+        if question.iteration == state.iteration:
+            return state.answer  # the question is repeated
+        x = self._model(question)
+        if x is None:
+            return replace(self._empty_answer(question, state), version=state.version, behind=True).encode()
+        if question.last:
+            return self._finish(question, x)
         try:
-            return self._work_on(ask, model)
+            return self._take_part(question, x)
         except BaseException:
-            self._work.recall(memory)
+            self.trainer.restore(unpack_state(self._knobs))
             raise
 
-    def _end(self, ask: Ask, params: Vector) -> bytes:
-        """The trained model; an update that was not decided on stays pending, should training go on."""
-        if self._ended is not None and self._ended[0] == ask.iteration:
-            return self._ended[1]  # asked again
-        state, residual = self._settled(ask)
-        self._commit(replace(state, version=ask.iteration), params=params, residual=residual)
-        told = _finite(self._work.evaluate(params))
-        answer = replace(self._said(ask, state), last=True, told=told).encode()
-        self._ended = ask.iteration, answer
+    def _finish(self, question: Question, x: Vector) -> bytes:
+        """Take the trained model; an update without acknowledgement stays pending, for a longer run."""
+        if self._final is not None and self._final[0] == question.iteration:
+            return self._final[1]  # the question is repeated
+        state, e = self._acknowledged(question)
+        self._commit(replace(state, version=question.iteration), params=x, residual=e)
+        metrics = finite_metrics(self.trainer.evaluate(x))
+        answer = replace(self._empty_answer(question, state), last=True, metrics=metrics).encode()
+        self._final = question.iteration, answer
         return answer
 
-    def _settled(self, ask: Ask) -> tuple[_State, Vector]:
-        """State and residual after what the question says of the pending update."""
-        state, residual = self._state, self.residual
-        if state.pending and ask.fate.life == state.life and ask.fate.number >= state.number:
-            if ask.fate.what == REFUSED:
-                residual = residual + decode(state.pending, self._dim)
+    def _acknowledged(self, question: Question) -> tuple[_State, Vector]:
+        """Return state and residual after the question's acknowledgement of the pending update."""
+        state, e, known = self._state, self.residual, question.acknowledgement
+        if state.pending and known.life == state.life and known.number >= state.number:
+            if known.outcome == REFUSED:
+                v = decode(state.pending, self._dim).dense()
+                e = (e + v).astype(self._dtype)
             state = replace(state, pending=b"")
-        return state, residual
+        return state, e
 
-    def _said(self, ask: Ask, state: _State) -> Answer:
-        """An answer without anything in it yet."""
-        replaces = ask.fate.life if ask.fate.life != state.life else 0
-        return Answer(self.run, self.name, state.life, replaces, ask.iteration, version=ask.iteration)
+    def _empty_answer(self, question: Question, state: _State) -> Answer:
+        replaces = question.acknowledgement.life if question.acknowledgement.life != state.life else 0
+        return Answer(
+            self.run, self.name, state.life, replaces, question.iteration, version=question.iteration
+        )
 
-    def _model(self, ask: Ask) -> Vector | None:
-        """x of this iteration, from what the question brings; None if something is missing."""
-        if ask.model:
-            model = unpacked(ask.model)
-            if model.shape != (self._dim,) or model.dtype != self._dtype or not np.isfinite(model).all():
-                told = f"{self.name} was sent a model of {model.size} numbers of type {model.dtype}"
-                raise ProtocolError(f"{told}; it has {self._dim} of type {self._dtype}, all finite")
-            return model
-        version = self._state.version
-        if self.params is None or ask.first > version or ask.first + len(ask.updates) != ask.iteration:
+    def _model(self, question: Question) -> Vector | None:
+        """Return x of the question's iteration; None if updates are missing."""
+        if question.model:
+            x = unpack(question.model)
+            if x.shape != (self._dim,) or x.dtype != self._dtype or not np.isfinite(x).all():
+                got = f"{self.name} was sent a model of {x.size} numbers of type {x.dtype}"
+                raise ProtocolError(f"{got}; it has {self._dim} of type {self._dtype}, all finite")
+            return x
+        version, first = self._state.version, question.first
+        if self.params is None or first > version or first + len(question.updates) != question.iteration:
             return None
-        params = self.params
-        for update in ask.updates[version - ask.first :]:
+        x = self.params
+        for update in question.updates[version - first :]:
             if update:
-                params = params + decode(update, self._dim)  # line 14
-        return params
+                u = decode(update, self._dim).dense()
+                x = (x + u).astype(self._dtype)  # line 14
+        return x
 
-    def _work_on(self, ask: Ask, params: Vector) -> bytes:
-        state, residual = self._settled(ask)
+    def _take_part(self, question: Question, x: Vector) -> bytes:
+        """Run this client's half of the iteration, commit it, and return the answer."""
+        t, steps = question.iteration, self._steps
+        state, e = self._acknowledged(question)
         if state.iteration >= 0:
-            self._work.pass_by(ask.iteration - state.iteration - 1)
-        told = self._work.evaluate(params) if ask.evaluate else {}
-        steps = self._steps
+            self.trainer.skip(t - state.iteration - 1)
+        metrics: dict[str, Any] = self.trainer.evaluate(x) if question.evaluate else {}
         if state.pending:
-            components = np.count_nonzero(decode(state.pending, self._dim))
-            told |= self._work.send_again(ask.iteration, int(components), len(state.pending), self._dim)
+            message = decode(state.pending, self._dim)
+            metrics |= self.trainer.resend(t, message.components, len(state.pending))
         else:
-            made = self._work.step(ask.iteration, params, residual, state.used)
-            if steps is not None and made.accumulated is not residual:
-                steps = steps + (made.accumulated - residual)
-            residual, told = made.residual, told | made.told
-            state = replace(state, used=made.used, pending=made.update)
+            result = self.trainer.step(t, x, e, state.used)
+            if steps is not None and result.computed:
+                steps = steps + (result.accumulated - e)
+            e = result.residual
+            metrics |= result.metrics
+            state = replace(state, used=state.used + result.computed, pending=encode(result.message))
             if state.pending:
-                state = replace(state, number=state.number + 1, made_in=ask.iteration)
-        spent = {knob: state.spent.get(knob, 0.0) + told[name] for knob, name in SPENT.items()}
-        told |= {f"total.{knob}": total for knob, total in spent.items()}
-        answer = replace(self._said(ask, state), told=_finite(told))
+                state = replace(state, number=state.number + 1, made_in=t)
+        spent = {knob: state.spent.get(knob, 0.0) + float(metrics[name]) for knob, name in SPENT.items()}
+        metrics |= {f"total.{knob}": total for knob, total in spent.items()}
+        answer = replace(self._empty_answer(question, state), metrics=finite_metrics(metrics))
         if state.pending:
             answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
-        state = replace(
-            state, spent=spent, iteration=ask.iteration, version=ask.iteration, answer=answer.encode()
-        )
-        self._commit(state, params=params, residual=residual, steps=steps)
-        return self._state.answer
+        state = replace(state, spent=spent, iteration=t, version=t, answer=answer.encode())
+        self._commit(state, params=x, residual=e, steps=steps)
+        return state.answer
 
     def _commit(
         self,
@@ -184,28 +213,24 @@ class Client:
         residual: Vector | None = None,
         steps: Vector | None = None,
     ) -> None:
-        """First on the disk, then in memory."""
-        told = {name: value for name, value in vars(state).items() if name not in ("pending", "answer")}
+        """Write the new state to the disk, then take it over in memory."""
+        fields = {name: value for name, value in vars(state).items() if name not in ("pending", "answer")}
         residual = self.residual if residual is None else residual
+        knobs = pack_state(self.trainer.state())
         changes: dict[str, bytes | None] = {
-            "state": plain(told | {"run": self.run}),
-            "residual": packed(residual),
-            "memory": plain(self._work.memory),
+            "state": pack_json(fields | {"run": self.run}),
+            "residual": pack(residual),
+            "knobs": knobs,
             "pending": state.pending,
             "answer": state.answer,
         }
         if params is not None:
-            changes["params"] = packed(params)
+            changes["params"] = pack(params)
         if steps is not self._steps and steps is not None:
-            changes["steps"] = packed(steps)
+            changes["steps"] = pack(steps)
         self._store.commit(changes)
-        self._state, self.residual = state, residual
+        self._state, self.residual, self._knobs = state, residual, knobs
         if params is not None:
             self.params = params
         if steps is not None:
             self._steps = steps
-
-
-def _finite(told: dict[str, float]) -> dict[str, float]:
-    """A loss may overflow while the gradient does not; what is no number is not told."""
-    return {name: value for name, value in told.items() if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""Before the first question: the server says what the run is, a client says whether it can take part."""
+"""Before the first question: the server sends what the run is, a client replies whether it can take part."""
 
 from __future__ import annotations
 
@@ -10,20 +10,28 @@ from flexfl.wire.envelope import Envelope, seal
 
 @dataclass(frozen=True)
 class Hello:
-    """What a client needs to know of a run: its spec, and which of the clients it is."""
+    """What a client needs to know of a run.
+
+    Attributes:
+        run: its ID.
+        spec: its settings, as TOML.
+        place: which of the clients the receiver is, from 0.
+        clients: N.
+    """
 
     run: str
-    spec: str  # TOML
+    spec: str
     place: int
     clients: int
 
     def encode(self) -> bytes:
-        return seal(
-            "hello", {"run": self.run, "place": self.place, "clients": self.clients}, [self.spec.encode()]
-        )
+        """Return the message as bytes."""
+        fields = {"run": self.run, "place": self.place, "clients": self.clients}
+        return seal("hello", fields, [self.spec.encode()])
 
     @classmethod
     def of(cls, message: Envelope) -> Hello:
+        """Return the message in an envelope, checked."""
         envelope = checked(message, "hello", {"run": str, "place": int, "clients": int}, blobs=1)
         fields = envelope.fields
         return cls(
@@ -33,9 +41,16 @@ class Hello:
 
 @dataclass(frozen=True)
 class Ready:
-    """A client's reply: its model has `dim` parameters and this fingerprint; or `fault` keeps it away.
+    """A client's reply to `Hello`: it is ready, or `fault` keeps it away.
 
-    again  the fault may pass: it is worth asking again
+    Attributes:
+        run: the run that it replies about.
+        client: its name.
+        dim: D of its model.
+        model: the model's fingerprint.
+        samples: how many it has.
+        fault: why it cannot take part; empty if it can.
+        retry: the fault may pass, so that another `Hello` is worthwhile.
     """
 
     run: str
@@ -44,13 +59,15 @@ class Ready:
     model: str = ""
     samples: int = 0
     fault: str = ""
-    again: bool = False
+    retry: bool = False
 
     def encode(self) -> bytes:
+        """Return the message as bytes."""
         return seal("ready", dict(vars(self)))
 
     @classmethod
     def of(cls, message: Envelope) -> Ready:
+        """Return the message in an envelope, checked."""
         return cls(**checked(message, "ready", _READY, blobs=0).fields)
 
 
@@ -61,20 +78,27 @@ _READY: dict[str, type] = {
     "model": str,
     "samples": int,
     "fault": str,
-    "again": bool,
+    "retry": bool,
 }
 
 
 @dataclass(frozen=True)
-class Stranger:
-    """A client has just been started and knows nothing of the run it was asked about, or of any ("")."""
+class Restarted:
+    """A client has just been started and needs a `Hello` before it can answer.
+
+    Attributes:
+        run: the run that it was asked about; empty if it was asked about none yet.
+        client: its name.
+    """
 
     run: str
     client: str
 
     def encode(self) -> bytes:
-        return seal("stranger", dict(vars(self)))
+        """Return the message as bytes."""
+        return seal("restarted", dict(vars(self)))
 
     @classmethod
-    def of(cls, message: Envelope) -> Stranger:
-        return cls(**checked(message, "stranger", {"run": str, "client": str}, blobs=0).fields)
+    def of(cls, message: Envelope) -> Restarted:
+        """Return the message in an envelope, checked."""
+        return cls(**checked(message, "restarted", {"run": str, "client": str}, blobs=0).fields)

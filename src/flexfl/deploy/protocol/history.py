@@ -17,20 +17,24 @@ class History:
         self._most_bytes, self._updates = most_bytes, dict(updates or {})
 
     @classmethod
-    def stored(cls, most_bytes: int, kept: Mapping[str, bytes]) -> History:
-        """As a store has it."""
-        named = {name: value for name, value in kept.items() if name.startswith(_NAME)}
+    def from_store(cls, most_bytes: int, values: Mapping[str, bytes]) -> History:
+        """Return the history among the values of a store."""
+        named = {name: value for name, value in values.items() if name.startswith(_NAME)}
         return cls(most_bytes, {int(name.removeprefix(_NAME)): value for name, value in named.items()})
 
-    def between(self, version: int, iteration: int) -> tuple[bytes, ...] | None:
-        """The updates that lead from that version of the model to this one; None if one is not here."""
+    def since(self, version: int, iteration: int) -> tuple[bytes, ...] | None:
+        """Return the updates from that version of the model to this one; None if one is missing."""
         wanted = range(version, iteration)
         if not all(number in self._updates for number in wanted):
             return None
         return tuple(self._updates[number] for number in wanted)
 
-    def and_then(self, number: int, newest: bytes) -> tuple[History, dict[str, bytes | None]]:
-        """With one more, and without those that are too many; also as changes of the store."""
+    def append(self, number: int, newest: bytes) -> tuple[History, dict[str, bytes | None]]:
+        """Return the history with one more update and without those that are too many.
+
+        Returns:
+            The new history, and the changes of a store that lead to it.
+        """
         updates = self._updates | {number: newest}
         changes: dict[str, bytes | None] = {f"{_NAME}{number}": newest}
         size = 0

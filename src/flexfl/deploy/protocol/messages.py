@@ -1,11 +1,12 @@
-"""What server and clients say to each other: one question and one answer for each iteration.
+"""The messages of an iteration: one question to each client, and its answer.
 
-The question brings what the client needs (the updates of the model it has missed, or the whole
-model) and what became of its last update; the answer brings the next update.
+The question brings what the client needs (the updates of the model it has missed, or the whole model) and
+acknowledges its last update; the answer brings the next update.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,39 +15,45 @@ from flexfl.errors import FlexFLError
 from flexfl.wire.envelope import Envelope, seal, unseal
 from flexfl.wire.sparse import WireError
 
-TAKEN, REFUSED = "taken", "refused"
+ACCEPTED, REFUSED = "accepted", "refused"
 SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
-"""What a client tells as totals as well: what an answer that was lost had cost is not lost with it."""
+"""Metrics that a client also reports as totals, so that the cost of a lost answer is not lost with it."""
 _LARGEST = 1e100
-"""That a client may tell: sums of such numbers are numbers still."""
+"""The largest metric that is believed: sums of such numbers stay finite."""
 
 
 class ProtocolError(FlexFLError):
-    """A message that does not belong here, named by who sent it."""
+    """A message that does not belong to this conversation; the text names its sender."""
 
 
 @dataclass(frozen=True)
-class Fate:
-    """What the server has decided about a client's update, once and for all.
+class Acknowledgement:
+    """The server's decision about a client's update, once and for all.
 
-    life  names the client's state: one that lost its state begins another life, and counts from one
+    Attributes:
+        life: names the client's state: one that lost its state starts another life, and counts from one.
+        number: of the update.
+        outcome: `ACCEPTED`, or `REFUSED`: the update returns to the client's residual.
     """
 
     life: int = 0
     number: int = 0
-    what: str = TAKEN
+    outcome: str = ACCEPTED
 
 
 @dataclass(frozen=True)
-class Ask:
+class Question:
     """The server's question to one client in one iteration.
 
-    run      names the training; what belongs to another is not answered
-    first    the model version that `updates` begin at; they lead up to `iteration`
-    model    the whole model x, instead of updates; empty otherwise
-    fate     of the newest update that was decided on
-    evaluate the client is to tell how good the model is on its samples
-    last     training is over: here is the model, and there is nothing more to do
+    Attributes:
+        run: the ID of the run; questions about another are not answered.
+        iteration: t.
+        first: the model version that `updates` start from; they lead up to `iteration`.
+        updates: u of the iterations from `first` on, as bytes.
+        model: the whole model x instead of updates; empty otherwise.
+        acknowledgement: of the client's newest update that was decided on.
+        evaluate: the client is to evaluate the model on its samples.
+        last: training is over; the client takes the model and evaluates it, and nothing else.
     """
 
     run: str
@@ -54,39 +61,42 @@ class Ask:
     first: int
     updates: tuple[bytes, ...]
     model: bytes
-    fate: Fate
+    acknowledgement: Acknowledgement
     evaluate: bool = False
     last: bool = False
 
     def encode(self) -> bytes:
+        """Return the message as bytes."""
+        known = self.acknowledgement
         fields = {
             "run": self.run,
             "iteration": self.iteration,
             "first": self.first,
-            "fate": [self.fate.life, self.fate.number, self.fate.what],
+            "acknowledgement": [known.life, known.number, known.outcome],
             "evaluate": self.evaluate,
             "last": self.last,
         }
-        return seal("ask", fields, [self.model, *self.updates])
+        return seal("question", fields, [self.model, *self.updates])
 
     @classmethod
-    def decode(cls, data: bytes) -> Ask:
+    def decode(cls, data: bytes) -> Question:
+        """Return the question in `data`, checked."""
         return cls.of(unseal(data))
 
     @classmethod
-    def of(cls, message: Envelope) -> Ask:
-        """Trusts nothing."""
-        envelope = checked(message, "ask", _ASK)
+    def of(cls, message: Envelope) -> Question:
+        """Return the question in an envelope, checked; trusts nothing."""
+        envelope = checked(message, "question", _QUESTION)
         fields = envelope.fields
         if not envelope.blobs:
-            raise WireError("ask must have a place for the model")
+            raise WireError("question must have a place for the model")
         return cls(
             fields["run"],
             fields["iteration"],
             fields["first"],
             envelope.blobs[1:],
             envelope.blobs[0],
-            _fate(fields["fate"]),
+            _acknowledgement(fields["acknowledgement"]),
             fields["evaluate"],
             fields["last"],
         )
@@ -96,15 +106,19 @@ class Ask:
 class Answer:
     """A client's answer.
 
-    life       names its state
-    replaces   the life that the server last said it knows, if that is another: it is lost
-    iteration  of the question
-    version    how many updates of the model the client has applied
-    number     of its newest update, 0 for none; `update` is that update, or empty
-    made_in    the iteration in which the update was made: earlier for one that comes late
-    behind     the client could not work, since it lacks updates before `first`
-    last       of a question that said that training is over
-    told       metrics for the server's record
+    Attributes:
+        run: the ID of the run.
+        client: its name.
+        life: names its state.
+        replaces: the life in the question's acknowledgement, if that is another: it is lost.
+        iteration: of the question.
+        version: how many updates of the model the client has applied.
+        number: of its newest update, 0 for none.
+        made_in: the iteration in which that update was made; earlier than this one for a late update.
+        update: that update v as bytes, or empty.
+        behind: the client lacks updates before the question's `first`, and did nothing.
+        last: answers a question with `last`.
+        metrics: for the server's record.
     """
 
     run: str
@@ -118,33 +132,37 @@ class Answer:
     update: bytes = b""
     behind: bool = False
     last: bool = False
-    told: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
 
     def encode(self) -> bytes:
+        """Return the message as bytes."""
         fields = {name: getattr(self, name) for name in _ANSWER}
         return seal("answer", fields, [self.update])
 
     @classmethod
     def decode(cls, data: bytes) -> Answer:
+        """Return the answer in `data`, checked."""
         return cls.of(unseal(data))
 
     @classmethod
     def of(cls, message: Envelope) -> Answer:
-        """Trusts nothing."""
+        """Return the answer in an envelope, checked; trusts nothing."""
         envelope = checked(message, "answer", _ANSWER, blobs=1)
-        told = envelope.fields["told"]
+        metrics = envelope.fields["metrics"]
         # NaN fails the comparison, and so does what no float can hold.
-        if not all(type(value) in (int, float) and -_LARGEST <= value <= _LARGEST for value in told.values()):
-            raise WireError(f"answer must tell numbers of at most {_LARGEST:g}")
-        plain = {name: float(value) for name, value in told.items()}
-        return cls(**envelope.fields | {"told": plain}, update=envelope.blobs[0])
+        if not all(
+            type(value) in (int, float) and -_LARGEST <= value <= _LARGEST for value in metrics.values()
+        ):
+            raise WireError(f"answer must have metrics of at most {_LARGEST:g}")
+        plain = {name: float(value) for name, value in metrics.items()}
+        return cls(**envelope.fields | {"metrics": plain}, update=envelope.blobs[0])
 
 
-_ASK: dict[str, type] = {
+_QUESTION: dict[str, type] = {
     "run": str,
     "iteration": int,
     "first": int,
-    "fate": list,
+    "acknowledgement": list,
     "evaluate": bool,
     "last": bool,
 }
@@ -159,14 +177,30 @@ _ANSWER: dict[str, type] = {
     "made_in": int,
     "behind": bool,
     "last": bool,
-    "told": dict,
+    "metrics": dict,
 }
+
+
+def finite_metrics(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics as floats, without those that are not finite.
+
+    A decision without a queue has none to report, and a loss may overflow while the gradient does not.
+
+    >>> finite_metrics({"loss": 0.5, "queue": float("nan")})
+    {'loss': 0.5}
+    """
+    floats = {name: float(value) for name, value in values.items()}
+    return {name: value for name, value in floats.items() if math.isfinite(value)}
 
 
 def checked(
     envelope: Envelope, kind: str, types: Mapping[str, type], *, blobs: int | None = None
 ) -> Envelope:
-    """The message, if it is of that kind, with fields of these types and so many blobs."""
+    """Return the envelope if it is of that kind, with fields of these types and so many blobs.
+
+    Raises:
+        WireError: it is not.
+    """
     if envelope.kind != kind:
         raise WireError(f"message must be of kind {kind}, got {envelope.kind}")
     if set(envelope.fields) != set(types):
@@ -180,7 +214,7 @@ def checked(
     return envelope
 
 
-def _fate(given: list[Any]) -> Fate:
-    if [type(part) for part in given] != [int, int, str] or given[2] not in (TAKEN, REFUSED):
-        raise WireError("ask has a wrong value in fate")
-    return Fate(*given)
+def _acknowledgement(given: list[Any]) -> Acknowledgement:
+    if [type(part) for part in given] != [int, int, str] or given[2] not in (ACCEPTED, REFUSED):
+        raise WireError("question has a wrong value in acknowledgement")
+    return Acknowledgement(*given)

@@ -1,7 +1,7 @@
-"""The server's side of the conversation: asks, takes each update exactly once, commits, goes on.
+"""The server's side of the conversation: asks, accepts each update exactly once, and commits each iteration.
 
-What became of every update, the model, the residual r and the update u of the model are committed
-together, before anyone is told: a server that comes back asks again in the iteration it was in, and
+The acknowledgement of every update, the model, the residual r and the update u of the model are committed
+together, before anyone sees them: a server that is restarted asks again in the iteration it was in, and
 gets the same answers.
 """
 
@@ -15,21 +15,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.deploy.protocol.downlink import Downlink
+from flexfl.compress.message import Message
+from flexfl.control.knobs import Sender
 from flexfl.deploy.protocol.history import History
-from flexfl.deploy.protocol.messages import REFUSED, SPENT, TAKEN, Answer, Ask, Fate, ProtocolError
-from flexfl.deploy.protocol.state import Known, State
-from flexfl.deploy.protocol.store import Store, packed, plain
-from flexfl.wire.sparse import WireError, decode
+from flexfl.deploy.protocol.messages import (
+    ACCEPTED,
+    REFUSED,
+    SPENT,
+    Acknowledgement,
+    Answer,
+    ProtocolError,
+    Question,
+    finite_metrics,
+)
+from flexfl.deploy.protocol.state import ClientStatus, ServerState
+from flexfl.deploy.protocol.store import Store, pack, pack_json, pack_state, unpack_state
+from flexfl.wire.sparse import WireError, decode, encode
 
 Vector = NDArray[Any]
 
 
 class Server:
-    """One run.
+    """The server of one run.
 
-    roster  the clients by name, with their weights; nobody else is heard
-    latest  an update older than so many iterations is refused, and returns to its client's residual
+    Args:
+        run: the ID of the run.
+        roster: the clients by name, with their weights w; nobody else may answer.
+        store: its durable state; a server continues from what is in there.
+        params: x₀, (D,).
+        downlink: decides what is sent.
+        latest: an update older than so many iterations is refused, and returns to its client's residual.
+
+    Attributes:
+        records: of the iterations that were closed and not `forget`ten yet, by iteration.
     """
 
     def __init__(
@@ -38,92 +56,119 @@ class Server:
         roster: Mapping[str, float],
         store: Store,
         params: Vector,
-        downlink: Downlink,
+        downlink: Sender,
         *,
         latest: int | None = None,
     ) -> None:
         self.run, self.roster = run, dict(roster)
-        self._store, self._downlink, self._latest = store, downlink, latest
-        self._state = State(0, params, np.zeros_like(params), {name: Known() for name in roster})
+        self._store, self.downlink, self._latest = store, downlink, latest
+        clients = {name: ClientStatus() for name in roster}
+        self._state = ServerState(0, params, np.zeros_like(params), clients)  # line 1
         self._history = History(params.nbytes)
         self.records: dict[int, dict[str, Any]] = {}
-        self._written: list[int] = []
+        self._forgotten: list[int] = []
         self._ending = False
-        if kept := store.load():
-            self._restore(kept)
-        else:
-            store.commit(self._values(self._state))
+        stored = store.load()
+        if stored:
+            self._restore(stored)
+        self._knob = pack_state(downlink.state())
+        """The state of the downlink as of the last commit."""
+        if not stored:
+            store.commit(self._values(self._state, self._knob))
         self._begin()
 
+    def _restore(self, stored: Mapping[str, bytes]) -> None:
+        self._state = ServerState.from_store(stored, self.run, self.roster)
+        self.downlink.restore(unpack_state(stored["knob"]))
+        self._history = History.from_store(self.params.nbytes, stored)
+        self.records = {
+            int(name.partition("/")[2]): json.loads(value)
+            for name, value in stored.items()
+            if name.startswith("record/")
+        }
+
     def _begin(self) -> None:
-        """What was heard in this iteration, and is on no disk yet."""
-        self._heard: dict[tuple[str, int, int], Vector] = {}
-        self._now = dict(self._state.known)
-        self._answered: dict[str, dict[str, float]] = {}
+        """Start an iteration; nothing of it is on the disk before it is closed."""
+        self._received: dict[tuple[str, int, int], Message] = {}
+        self._clients = dict(self._state.clients)
+        self._answers: dict[str, dict[str, float]] = {}
         self._behind: set[str] = set()
-        self._reborn: set[str] = set()
+        self._rejoined: set[str] = set()
         self._events: list[dict[str, Any]] = []
 
-    # Asking and hearing ----------------------------------------------------------------------
+    # Questions and answers --------------------------------------------------------------------
 
     @property
     def waiting(self) -> list[str]:
-        """Who has not answered in this iteration."""
-        return [name for name in self.roster if name not in self._answered]
+        """The clients that have not answered in this iteration."""
+        return [name for name in self.roster if name not in self._answers]
 
-    def asks(
+    def questions(
         self, names: Collection[str] | None = None, *, evaluate: bool = False, last: bool = False
     ) -> dict[str, bytes]:
-        """A question for everyone (of `names`) who has not answered yet."""
+        """Return a question for each client (of `names`) that has not answered yet.
+
+        Args:
+            names: whom to ask; everyone if left out.
+            evaluate: ask for an evaluation of the model.
+            last: training is over; hand out the model.
+        """
         self._ending = last
         wanted = [name for name in self.waiting if names is None or name in names]
-        return {name: replace(self._ask(name), evaluate=evaluate, last=last).encode() for name in wanted}
+        return {name: replace(self._question(name), evaluate=evaluate, last=last).encode() for name in wanted}
 
-    def _ask(self, name: str) -> Ask:
-        fate, now = self._state.known[name].fate, self._now[name]
-        if now.fate.life and name not in self._behind:
-            updates = self._history.between(now.version, self.iteration)
+    def _question(self, name: str) -> Question:
+        known, now = self._state.clients[name].acknowledgement, self._clients[name]
+        if now.acknowledgement.life and name not in self._behind:
+            updates = self._history.since(now.version, self.iteration)
             if updates is not None:
-                return Ask(self.run, self.iteration, now.version, updates, b"", fate)
-        return Ask(self.run, self.iteration, self.iteration, (), packed(self.params), fate)
+                return Question(self.run, self.iteration, now.version, updates, b"", known)
+        return Question(self.run, self.iteration, self.iteration, (), pack(self.params), known)
 
-    def hear(self, sender: str, data: bytes) -> None:
-        """Take in an answer; `sender` is the name that the transport vouches for.
+    def receive(self, sender: str, data: bytes) -> None:
+        """Take in an answer.
 
-        What does not belong here raises `ProtocolError` with the sender's name and changes nothing,
-        but that an update that is no update is refused for good.
+        Args:
+            sender: the name that the transport has authenticated.
+            data: the answer.
+
+        Raises:
+            ProtocolError: it does not belong to this conversation; names the sender. Nothing has changed,
+                except that an update which is not a valid message is refused for good.
         """
         try:
             answer = Answer.decode(data)
         except WireError as error:
             raise ProtocolError(f"{sender}: {error}") from error
-        self.take_in(sender, answer)
+        self.receive_answer(sender, answer)
 
-    def take_in(self, sender: str, answer: Answer) -> None:
-        """The same for an answer that has been read already."""
-        self._admit(sender, answer)
-        known = self._now[sender]
-        if answer.life != known.fate.life:
-            if answer.replaces != known.fate.life or sender in self._reborn:
-                return  # of a state that is lost; the one that lives will say what it replaces
-            self._reborn.add(sender)
-            self._event(sender, "lost its state" if known.fate.life else "joined", known.fate)
-            known = Known(Fate(answer.life))
-        self._now[sender] = known = replace(known, version=answer.version)
+    def receive_answer(self, sender: str, answer: Answer) -> None:
+        """Take in an answer that was decoded already."""
+        self._check(sender, answer)
+        status = self._clients[sender]
+        known = status.acknowledgement
+        if answer.life != known.life:
+            if answer.replaces != known.life or sender in self._rejoined:
+                return  # from a state that is lost; the living one will say what it replaces
+            self._rejoined.add(sender)
+            self._add_event(sender, "lost its state" if known.life else "joined", known)
+            status = ClientStatus(Acknowledgement(answer.life))
+        self._clients[sender] = status = replace(status, version=answer.version)
         if answer.behind:
             self._behind.add(sender)
             return
         if answer.update:
-            self._take(sender, answer, known)
+            self._receive_update(sender, answer, status)
         if answer.last != self._ending:
-            return  # of the end of a run that goes on, or the reverse
-        if answer.iteration == self.iteration and sender not in self._answered:
-            totals = {knob: answer.told[f"total.{knob}"] for knob in SPENT if f"total.{knob}" in answer.told}
-            spent = {SPENT[knob]: total - known.spent.get(knob, 0.0) for knob, total in totals.items()}
-            self._now[sender] = replace(self._now[sender], spent=known.spent | totals)
-            self._answered[sender] = answer.told | spent
+            return  # from the end of a run that was made longer, or the reverse
+        if answer.iteration == self.iteration and sender not in self._answers:
+            metrics = answer.metrics
+            totals = {knob: metrics[f"total.{knob}"] for knob in SPENT if f"total.{knob}" in metrics}
+            spent = {SPENT[knob]: total - status.spent.get(knob, 0.0) for knob, total in totals.items()}
+            self._clients[sender] = replace(self._clients[sender], spent=status.spent | totals)
+            self._answers[sender] = metrics | spent
 
-    def _admit(self, sender: str, answer: Answer) -> None:
+    def _check(self, sender: str, answer: Answer) -> None:
         if sender not in self.roster:
             raise ProtocolError(f"{sender} is not on the roster of {self.run}")
         if answer.client != sender:
@@ -136,128 +181,124 @@ class Server:
                 "server's state restored from an older copy?"
             )
 
-    def _take(self, sender: str, answer: Answer, known: Known) -> None:
-        if answer.number <= known.fate.number:
-            return  # decided before: heard twice
-        if answer.number != known.fate.number + 1:
-            raise ProtocolError(
-                f"{sender} sends update {answer.number} after {known.fate.number}; one is missing"
-            )
+    def _receive_update(self, sender: str, answer: Answer, status: ClientStatus) -> None:
+        known = status.acknowledgement
+        if answer.number <= known.number:
+            return  # decided before: it was repeated
+        if answer.number != known.number + 1:
+            raise ProtocolError(f"{sender} sends update {answer.number} after {known.number}; one is missing")
         key = sender, answer.life, answer.number
-        if key in self._heard:
+        if key in self._received:
             return
         try:
-            update = self._sane(decode(answer.update, len(self.params)))
+            message = self._summable(decode(answer.update, len(self.params)))
         except WireError as error:
-            self._decide(sender, known, Fate(answer.life, answer.number, REFUSED))
+            self._acknowledge(sender, status, Acknowledgement(answer.life, answer.number, REFUSED))
             raise ProtocolError(f"{sender}: {error}") from error
         if self._latest is not None and self.iteration - answer.made_in > self._latest:
-            self._decide(sender, known, Fate(answer.life, answer.number, REFUSED))
+            self._acknowledge(sender, status, Acknowledgement(answer.life, answer.number, REFUSED))
         else:
-            self._heard[key] = update
-            self._decide(sender, known, Fate(answer.life, answer.number, TAKEN))
+            self._received[key] = message
+            self._acknowledge(sender, status, Acknowledgement(answer.life, answer.number, ACCEPTED))
 
-    def _sane(self, update: Vector) -> Vector:
-        """Nobody may send what sums and squares cannot hold."""
+    def _summable(self, message: Message) -> Message:
+        """Return the message if sums and squares of its values stay finite."""
         most = float(np.finfo(self.params.dtype).max) ** 0.25
-        if (largest := float(np.abs(update).max())) > most:
+        if (largest := float(np.abs(message.values).max())) > most:
             raise WireError(f"message may hold values up to {most:.3g}, got {largest:.3g}")
-        return update
+        return message
 
-    def _decide(self, sender: str, known: Known, fate: Fate) -> None:
-        """In memory: it holds when the iteration is committed."""
-        self._now[sender] = replace(known, fate=fate)
-        if fate.what == REFUSED:
-            self._event(sender, "update refused", fate)
+    def _acknowledge(self, sender: str, status: ClientStatus, decision: Acknowledgement) -> None:
+        """Decide in memory; the decision holds once the iteration is committed."""
+        self._clients[sender] = replace(status, acknowledgement=decision)
+        if decision.outcome == REFUSED:
+            self._add_event(sender, "update refused", decision)
 
-    def _event(self, sender: str, what: str, fate: Fate) -> None:
-        event = {"iteration": self.iteration, "client": sender, "what": what}
-        self._events.append(event | {"life": fate.life, "number": fate.number, "fate": fate.what})
+    def _add_event(self, sender: str, event: str, known: Acknowledgement) -> None:
+        about = {"iteration": self.iteration, "client": sender, "event": event}
+        self._events.append(about | vars(known))
 
-    # Going on --------------------------------------------------------------------------------
+    # The second half of an iteration -----------------------------------------------------------
 
     @property
-    def answered(self) -> dict[str, dict[str, float]]:
-        """What was told in this iteration, by name."""
-        return dict(self._answered)
+    def answers(self) -> dict[str, dict[str, float]]:
+        """The metrics of this iteration so far, by name of the client."""
+        return dict(self._answers)
 
     def close(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """End the iteration with what was heard: missing answers count as v = 0. Commits, then tells.
+        """End the iteration with the answers so far: a missing one counts as v = 0.
 
-        The record, with `more` in it, is in the same commit, and stays until `written` is told of it.
+        Args:
+            more: what else to keep in the record.
+
+        Returns:
+            The record of the iteration. It is in the same commit, and stays there until `forget`.
         """
-        before = self._downlink.memory
         try:
-            return self._go_on(dict(more or {}))
+            return self._close(dict(more or {}))
         except BaseException:
-            self._downlink.recall(before)
+            self.downlink.restore(unpack_state(self._knob))
             raise
 
-    def _go_on(self, more: dict[str, Any]) -> dict[str, Any]:
-        sent = self._downlink.send(self.iteration, self._aggregated())
-        record = sent.told | {
-            "iteration": self.iteration,
-            "answers": self.answered,
+    def _close(self, more: dict[str, Any]) -> dict[str, Any]:
+        t, x = self.iteration, self.params
+        a = self._aggregate()
+        [message], r, sending = self.downlink.send(t, a)  # P3.3, (18), lines 11–12
+        u = message.dense()
+        x = x + u  # line 14
+        objective = np.square(r, dtype=np.float64).sum()
+        record = finite_metrics(sending.record() | {"downlink_objective": objective}) | {
+            "iteration": t,
+            "answers": self.answers,
             "events": self._events,
             **more,
         }
-        after = replace(
-            self._state,
-            iteration=self.iteration + 1,
-            params=self.params + sent.update,  # line 14
-            residual=sent.residual,
-            known=self._now,
-        )
-        history, changes = self._history.and_then(self.iteration, sent.encoded)
-        for place, event in enumerate(self._events):
-            changes[f"event/{self.iteration:010d}/{place}"] = plain(event)
-        changes[f"record/{self.iteration}"] = plain(record)
-        changes |= {f"record/{number}": None for number in self._written}
-        self._store.commit(self._values(after) | changes)
-        self.records[self.iteration] = record
-        self._state, self._history, self._written = after, history, []
-        self._begin()
+        after = ServerState(t + 1, x, r, self._clients)
+        self._commit(after, record, encode(message))
         return record
 
-    def _aggregated(self) -> Vector:
-        """a: line 10, in the order of the roster."""
+    def _aggregate(self) -> Vector:
+        """Return a = r + Σ w·v (line 10), in the order of the roster."""
         place = {name: number for number, name in enumerate(self.roster)}
-        total = self.residual
-        for sender, life, number in sorted(self._heard, key=lambda key: place[key[0]]):
-            update = self.roster[sender] * self._heard[sender, life, number]
-            total = (total + update).astype(self.params.dtype)
-        return total
+        a = self.residual
+        for key in sorted(self._received, key=lambda key: place[key[0]]):
+            w, v = self.roster[key[0]], self._received[key].dense()
+            a = (a + w * v).astype(self.params.dtype)  # line 10
+        return a
 
-    def written(self, until: int) -> None:
-        """The records before iteration `until` are safe elsewhere; they go with the next commit."""
+    def _commit(self, after: ServerState, record: dict[str, Any], update: bytes) -> None:
+        """Write the new state to the disk, then take it over in memory and start the next iteration."""
+        t, knob = self.iteration, pack_state(self.downlink.state())
+        history, changes = self._history.append(t, update)
+        for place, event in enumerate(self._events):
+            changes[f"event/{t:010d}/{place}"] = pack_json(event)
+        changes[f"record/{t}"] = pack_json(record)
+        changes |= {f"record/{number}": None for number in self._forgotten}
+        self._store.commit(self._values(after, knob) | changes)
+        self.records[t] = record
+        self._state, self._history, self._knob, self._forgotten = after, history, knob, []
+        self._begin()
+
+    def _values(self, state: ServerState, knob: bytes) -> dict[str, bytes | None]:
+        return {**state.to_store(self.run, self.roster), "knob": knob}
+
+    def forget(self, until: int) -> None:
+        """Drop the records before iteration `until`, which are safe elsewhere, with the next commit."""
         for number in [number for number in self.records if number < until]:
             del self.records[number]
-            self._written.append(number)
-
-    def _values(self, state: State) -> dict[str, bytes | None]:
-        return {**state.values(self.run, self.roster), "memory": plain(self._downlink.memory)}
-
-    def _restore(self, kept: Mapping[str, bytes]) -> None:
-        self._state = State.stored(kept, self.run, self.roster)
-        self._downlink.recall(json.loads(kept["memory"]))
-        self._history = History.stored(self.params.nbytes, kept)
-        self.records = {
-            int(name.partition("/")[2]): json.loads(value)
-            for name, value in kept.items()
-            if name.startswith("record/")
-        }
+            self._forgotten.append(number)
 
     @property
     def iteration(self) -> int:
-        """The one that is under way."""
+        """The iteration that is under way."""
         return self._state.iteration
 
     @property
     def params(self) -> Vector:
-        """x, as everyone has it or will have it."""
+        """x, (D,)."""
         return self._state.params
 
     @property
     def residual(self) -> Vector:
-        """r."""
+        """r, (D,)."""
         return self._state.residual

@@ -1,4 +1,4 @@
-"""What a server remembers between two iterations, and how it lies in a store."""
+"""What a server remembers between two iterations, and its form in a store."""
 
 from __future__ import annotations
 
@@ -9,52 +9,70 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from flexfl.deploy.protocol.messages import Fate, ProtocolError
-from flexfl.deploy.protocol.store import packed, plain, unpacked
+from flexfl.deploy.protocol.messages import Acknowledgement, ProtocolError
+from flexfl.deploy.protocol.store import pack, pack_json, unpack
 
 Vector = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Known:
-    """Of a client: the fate of its newest update, its model's version, what it has spent."""
+class ClientStatus:
+    """What the server knows of a client.
 
-    fate: Fate = field(default_factory=Fate)
+    Attributes:
+        acknowledgement: of its newest update.
+        version: of its model.
+        spent: its totals, by knob.
+    """
+
+    acknowledgement: Acknowledgement = field(default_factory=Acknowledgement)
     version: int = 0
     spent: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class State:
-    """Of a run."""
+class ServerState:
+    """The state of a run between two iterations.
+
+    Attributes:
+        iteration: the one that is under way.
+        params: x, (D,).
+        residual: r, (D,).
+        clients: the status of each, by name.
+    """
 
     iteration: int
-    params: Vector  # x
-    residual: Vector  # r
-    known: dict[str, Known]
+    params: Vector
+    residual: Vector
+    clients: dict[str, ClientStatus]
 
-    def values(self, run: str, roster: Mapping[str, float]) -> dict[str, bytes]:
-        """As a store has it."""
+    def to_store(self, run: str, roster: Mapping[str, float]) -> dict[str, bytes]:
+        """Return the state as the values of a store."""
         clients = {
-            name: [known.fate.life, known.fate.number, known.fate.what, known.version, known.spent]
-            for name, known in self.known.items()
+            name: [known.life, known.number, known.outcome, status.version, status.spent]
+            for name, status in self.clients.items()
+            for known in [status.acknowledgement]
         }
         return {
-            "state": plain({"run": run, "iteration": self.iteration, "roster": dict(roster)}),
-            "clients": plain(clients),
-            "params": packed(self.params),
-            "residual": packed(self.residual),
+            "state": pack_json({"run": run, "iteration": self.iteration, "roster": dict(roster)}),
+            "clients": pack_json(clients),
+            "params": pack(self.params),
+            "residual": pack(self.residual),
         }
 
     @classmethod
-    def stored(cls, kept: Mapping[str, bytes], run: str, roster: Mapping[str, float]) -> State:
-        """What was kept, if it is of this run."""
-        told = json.loads(kept["state"])
-        if told["run"] != run or told["roster"] != roster:
-            there = ", ".join(f"{name} ({weight:g})" for name, weight in told["roster"].items())
-            raise ProtocolError(f"the state is of {told['run']} with other clients or weights: {there}")
-        known = {
-            name: Known(Fate(life, number, what), version, spent)
-            for name, (life, number, what, version, spent) in json.loads(kept["clients"]).items()
+    def from_store(cls, values: Mapping[str, bytes], run: str, roster: Mapping[str, float]) -> ServerState:
+        """Return the state in the values of a store.
+
+        Raises:
+            ProtocolError: it is the state of another run.
+        """
+        fields = json.loads(values["state"])
+        if fields["run"] != run or fields["roster"] != roster:
+            found = ", ".join(f"{name} ({weight:g})" for name, weight in fields["roster"].items())
+            raise ProtocolError(f"the state is of {fields['run']} with other clients or weights: {found}")
+        clients = {
+            name: ClientStatus(Acknowledgement(life, number, outcome), version, spent)
+            for name, (life, number, outcome, version, spent) in json.loads(values["clients"]).items()
         }
-        return cls(told["iteration"], unpacked(kept["params"]), unpacked(kept["residual"]), known)
+        return cls(fields["iteration"], unpack(values["params"]), unpack(values["residual"]), clients)

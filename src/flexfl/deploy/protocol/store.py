@@ -9,20 +9,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import safetensors.numpy as safetensors
 from numpy.typing import NDArray
 
 from flexfl.errors import FlexFLError
+from flexfl.state import State
 from flexfl.wire.sparse import WireError
 
-_FORMAT = "1"
+_FORMAT = "2"
 _FLOATS = {b"<f4": 4, b"<f8": 8}
 
 
 class Store(Protocol):
-    """What a state machine remembers across crashes."""
+    """What a state machine remembers across crashes: bytes by name."""
 
     def load(self) -> dict[str, bytes]:
-        """All values as of the last commit."""
+        """Return all values as of the last commit."""
         ...
 
     def commit(self, changes: Mapping[str, bytes | None]) -> None:
@@ -31,7 +33,7 @@ class Store(Protocol):
 
 
 class InUseError(FlexFLError):
-    """Another process has the file open; it may be on its way out."""
+    """Another process has the file open; it may be about to end."""
 
 
 class SqliteStore:
@@ -77,23 +79,39 @@ class SqliteStore:
             raise
 
     def close(self) -> None:
+        """Close the file; another process may open it then."""
         self._db.close()
 
 
-def packed(array: NDArray[Any]) -> bytes:
-    """An array of floats as bytes; its type goes along."""
+def pack(array: NDArray[Any]) -> bytes:
+    """Return an array of floats as bytes, with its type."""
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     return little.dtype.str.encode() + b" " + little.tobytes()
 
 
-def unpacked(value: bytes) -> NDArray[Any]:
-    """The array in `value`; what others sent may be anything."""
+def unpack(value: bytes) -> NDArray[Any]:
+    """Return the array of floats in `value`, (D,); trusts nothing.
+
+    Raises:
+        WireError: there is none.
+    """
     kind, _, content = value.partition(b" ")
     if kind not in _FLOATS or len(content) % _FLOATS[kind]:
         raise WireError(f"array must be of floats with 4 or 8 bytes each, got kind {kind[:8]!r}")
     return np.frombuffer(content, dtype=kind.decode()).copy()
 
 
-def plain(value: Any) -> bytes:
-    """Numbers, texts, lists and tables as bytes; floats keep every digit."""
+def pack_json(value: Any) -> bytes:
+    """Return numbers, texts, lists and tables as bytes; floats keep every digit."""
     return json.dumps(value, allow_nan=False).encode()
+
+
+def pack_state(state: State) -> bytes:
+    """Return a memory (`flexfl.state`) as bytes: arrays of any shape and type of number, never pickle."""
+    # Copied: safetensors writes the buffer of an array that is not contiguous as if it were.
+    return bytes(safetensors.save({name: np.array(value, order="C") for name, value in state.items()}))
+
+
+def unpack_state(value: bytes) -> State:
+    """Return the memory that `pack_state` wrote."""
+    return dict(safetensors.load(value))

@@ -2,108 +2,108 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from typing import Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from flexfl.errors import Fault, InputError
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients.chain import Chain
+from flexfl.sim.gradients.apart import why_not_apart
 from flexfl.sim.gradients.general import Looped, Vmapped
-from flexfl.sim.gradients.one_pass import OnePass
+from flexfl.sim.gradients.one_pass import Chain, OnePass
 from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
+from flexfl.sim.gradients.recheck import MixedGradientsError, Probe, Recheck
+from flexfl.sim.gradients.trial import Trial
 
 __all__ = [
     "Chain",
     "Looped",
     "Loss",
+    "MixedGradientsError",
     "OnePass",
     "Outer",
     "OverSamples",
     "Path",
     "Pieces",
+    "Probe",
+    "Recheck",
     "Vmapped",
     "choose",
 ]
 
 log = logging.getLogger("flexfl")
 
+_KINDS: dict[str, list[type[OnePass | Vmapped]]] = {
+    "auto": [Chain, OnePass, Vmapped],
+    "one-pass": [Chain, OnePass],
+    "vmap": [Vmapped],
+    "loop": [],
+}
+"""What is tried before the loop, by the value of engine.gradients."""
+
 
 class Path(Protocol):
-    """x (M, B, …) and y (M, B, …) → gradients by parameter, and the sum of M mean losses."""
+    """x (M, B, …) and y (M, B, …) → gradients by parameter, and the sum of M mean losses.
+
+    `draws` is False if a pass never draws random numbers from torch's generator.
+    `activation_numbers` is how many numbers the last pass kept as activations, 0 if unknown.
+    `release` leaves the module as it was found; the next call takes hold of it again.
+    """
 
     @property
     def name(self) -> str: ...
+    @property
+    def draws(self) -> bool: ...
+    @property
+    def activation_numbers(self) -> int: ...
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]: ...
+    def release(self) -> None: ...
 
 
-def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> Path:
-    """The first of one pass, vmap and loop that gives the gradients of the loop for x and y.
+def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "auto") -> Path:
+    """Return the fastest path that gives each client the gradient of its own minibatch.
 
-    They are compared on a copy of the module, in float64, in the mode it trains in.
+    By itself this takes the one pass only for modules that are known to keep samples apart (see
+    `apart`), vmap for others and the loop for those that vmap cannot trace. Whatever is taken must
+    give the loop's gradients for x and y, on a copy of the module, in float64, in the mode it
+    trains in. `wanted = "one-pass"` also takes a module that is not known to keep samples apart.
+
+    Args:
+        model: the model to train.
+        loss: the mean loss of a minibatch.
+        x: inputs (M, B, …) of at least two clients.
+        y: their labels (M, B, …).
+        wanted: "auto", or the path to take: "one-pass", "vmap" or "loop".
+
+    Returns:
+        The path, for `model`.
+
+    Raises:
+        InputError: if the path that is wanted does not serve this model, or a buffer of the model
+            changes in training.
     """
-    trial = _Trial(model, loss, x, y)
-    kinds: list[type[OnePass | Vmapped]] = [Chain, OnePass, Vmapped]
-    for kind in kinds:
+    if wanted not in _KINDS:
+        rule, remedy = f"must be one of {', '.join(map(repr, _KINDS))}", "leave it out for 'auto'"
+        raise InputError([Fault("engine.gradients", rule, wanted, remedy)])
+    trial = Trial(model, loss, x, y)
+    mixing = why_not_apart(model.module, x.ndim - 2)
+    reason = None
+    for kind in _KINDS[wanted]:
         path = kind(model, loss)
-        if isinstance(path, OnePass) and not path.applies:
-            continue
-        reason = trial.differs(kind)
+        reason = path.why_not() if isinstance(path, OnePass) else None
+        if wanted == "auto" and isinstance(path, OnePass):
+            reason = mixing or reason
+        reason = reason or trial.why_not(kind)
         if reason is None:
             log.info("gradients: %s", path.name)
+            if isinstance(path, OnePass) and mixing is not None:
+                log.warning("gradients: one pass, as engine.gradients asks, although %s", mixing)
             return path
         log.info("gradients: %s does not serve this model (%s)", path.name, reason)
+    if wanted in ("one-pass", "vmap"):
+        rule = f"must be a path that serves this model ({reason})"
+        raise InputError([Fault("engine.gradients", rule, wanted, "set it to 'auto' or 'loop'")])
     log.info("gradients: %s", Looped.name)
     return Looped(model, loss)
-
-
-class _Trial:
-    """A copy of the module on which paths are tried; the user's own is not touched."""
-
-    def __init__(self, model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
-        # On the CPU: not every device has float64.
-        self._model = FlatModel(copy.deepcopy(model.module).cpu(), torch.float64)
-        self._loss = loss
-        self._x, self._y = (t.double() if t.is_floating_point() else t for t in (x.cpu(), y.cpu()))
-        for part in self._model.module.modules():
-            if isinstance(part, nn.modules.dropout._DropoutNd):
-                part.p = 0.0
-        before = {name: buffer.clone() for name, buffer in self._model.module.named_buffers()}
-        with torch.no_grad():
-            self._model.module(self._x[0])  # where parameters are replaced, so are buffers, and put back
-        self._expected = self._gradients(Looped(self._model, loss))
-        for name, buffer in self._model.module.named_buffers():
-            if not torch.equal(buffer, before[name]):
-                rule = "may not change while a client trains: clients would share it unseen"
-                remedy = "freeze it, or normalise without running statistics (nn.GroupNorm)"
-                raise InputError([Fault(f"model.{name}", rule, "a buffer that changes", remedy)], "the model")
-        if self._differ(self._gradients(Looped(self._model, loss))):
-            # It draws random numbers of its own, and the paths draw them in another order.
-            self._model.module.eval()
-            self._expected = self._gradients(Looped(self._model, loss))
-
-    def differs(self, kind: type[OnePass | Vmapped]) -> str | None:
-        """Why this path does not serve, if so."""
-        path = kind(self._model, self._loss)
-        try:
-            return self._differ(self._gradients(path))
-        except Exception as error:  # whatever a user's module may raise when it is traced
-            return str(error).splitlines()[0] if str(error) else type(error).__name__
-        finally:
-            if isinstance(path, OnePass):
-                path.release()
-
-    def _gradients(self, path: Path) -> dict[str, Tensor]:
-        pieces, _ = path(self._x, self._y)
-        return {name: piece.dense(slice(None)) for name, piece in pieces.items()}
-
-    def _differ(self, found: dict[str, Tensor]) -> str | None:
-        for name, wanted in self._expected.items():
-            gap = (found[name].reshape(wanted.shape) - wanted).norm()
-            if not gap <= 1e-9 * (wanted.norm() + 1e-6):
-                return f"gradient of {name} differs"
-        return None

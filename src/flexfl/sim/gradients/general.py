@@ -12,28 +12,43 @@ from flexfl.sim.gradients.pieces import Dense, Pieces
 
 
 class _General:
+    """What both paths share: the loss of one client as a function of the parameters."""
+
+    draws = True
+    activation_numbers = 0
+
     def __init__(self, model: FlatModel, loss: Loss) -> None:
         self._model, self._loss = model, loss
-        frozen = {name: p.detach() for name, p in model.module.named_parameters() if not p.requires_grad}
+        # By name, not by requires_grad: the one pass turns that off while it holds the module.
+        frozen = {name: p.detach() for name, p in model.module.named_parameters() if name not in model.names}
         self._fixed = frozen | dict(model.module.named_buffers())
-        self._places = _places(model.module)
+        self._locations = _locations(model.module)
 
-    def _of_client(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    def release(self) -> None:
+        """Do nothing: these paths leave the module as it is."""
+
+    def _client_loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         values = {**params, **self._fixed}
-        # Without torch's own care for shared tensors, which leaves a module that is in two places changed.
-        given = {place: values[name] for place, name in self._places.items()}
+        # Not by torch's option for tied weights: it leaves a module that is in two places changed.
+        given = {location: values[name] for location, name in self._locations.items()}
         outputs = functional_call(self._model.module, given, (x,), tie_weights=False)
         return self._loss(outputs, y)
 
 
-def _places(module: nn.Module) -> dict[str, str]:
-    """Where parameters and buffers are, each module once, and the name that the whole module has for them."""
+def _locations(module: nn.Module) -> dict[str, str]:
+    """Map each location of a parameter or buffer to the one name that the module lists it under.
+
+    A tensor that two submodules share has two locations and one name.
+    """
     named = [*module.named_parameters(), *module.named_buffers()]
     names = {id(tensor): name for name, tensor in named}
     return {
-        f"{path}.{own}" if path else own: names[id(tensor)]
+        f"{path}.{attribute}" if path else attribute: names[id(tensor)]
         for path, part in module.named_modules()
-        for own, tensor in [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+        for attribute, tensor in [
+            *part.named_parameters(recurse=False),
+            *part.named_buffers(recurse=False),
+        ]
     }
 
 
@@ -43,7 +58,7 @@ class Vmapped(_General):
     name = "vmap"
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
-        by_client = vmap(grad_and_value(self._of_client), in_dims=(None, 0, 0), randomness="different")
+        by_client = vmap(grad_and_value(self._client_loss), in_dims=(None, 0, 0), randomness="different")
         grads, losses = by_client(self._model.views(), x, y)
         return {name: Dense(g) for name, g in grads.items()}, float(losses.sum())
 
@@ -54,13 +69,13 @@ class Looped(_General):
     name = "loop"
 
     def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
-        grads: dict[str, list[Tensor]] = {name: [] for name in self._model.names}
+        by_parameter: dict[str, list[Tensor]] = {name: [] for name in self._model.names}
         total = 0.0
-        for of_client in zip(x, y, strict=True):
+        for x_n, y_n in zip(x, y, strict=True):
             params = {name: view.detach().requires_grad_() for name, view in self._model.views().items()}
-            loss = self._of_client(params, *of_client)
+            loss = self._client_loss(params, x_n, y_n)
             total += float(loss.detach())
-            found = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
-            for (name, p), g in zip(params.items(), found, strict=True):
-                grads[name].append(torch.zeros_like(p) if g is None else g)
-        return {name: Dense(torch.stack(listed)) for name, listed in grads.items()}, total
+            grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
+            for (name, p), g in zip(params.items(), grads, strict=True):
+                by_parameter[name].append(torch.zeros_like(p) if g is None else g)
+        return {name: Dense(torch.stack(listed)) for name, listed in by_parameter.items()}, total

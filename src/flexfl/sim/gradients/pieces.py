@@ -1,4 +1,4 @@
-"""Gradients of one parameter by client, made for a range of clients at a time.
+"""Gradients of one parameter by client, computed for a range of clients at a time.
 
 All of them at once would fill memory (M × D numbers) and fall out of the caches on their way to
 the residuals.
@@ -6,7 +6,6 @@ the residuals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,14 +14,14 @@ from torch import Tensor
 
 
 class Piece(Protocol):
-    """`dense` gives the gradients of a range of clients, (m, …)."""
+    """The gradients of one parameter for M clients; `dense` returns those of a range, (m, …)."""
 
     def dense(self, part: slice) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Gradients (M, …) that are there already."""
+    """Gradients (M, …) that are already computed."""
 
     grads: Tensor
 
@@ -34,7 +33,7 @@ class Dense:
 class Outer:
     """gᵀ·x by client, kept as its factors: x (M, K, in) and g (M, K, out).
 
-    An engine can add the products straight into the residuals, without writing them down.
+    An engine can add the products straight into the residuals, without storing them in between.
     """
 
     x: Tensor
@@ -56,7 +55,7 @@ class OverSamples:
 
 @dataclass(frozen=True)
 class Sum:
-    """For a parameter that was used twice."""
+    """The gradients of a parameter that is used twice."""
 
     first: Piece
     second: Piece
@@ -67,6 +66,3 @@ class Sum:
 
 Pieces = dict[str, Piece]
 """By name of the parameter."""
-
-Found = Iterator[tuple[Tensor, Piece]]
-"""What a layer's rule gives: each parameter with its gradients."""

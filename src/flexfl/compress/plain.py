@@ -1,0 +1,105 @@
+"""The plain path: any compressor on plain arrays, one vector after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number, spread
+from flexfl.compress.base import Compressor, LargestFirst, Offers, Random
+from flexfl.compress.message import Message, nothing
+from flexfl.streams import Moment
+
+
+class PlainVectors:
+    """`Choices` of vectors b, (N, D) or (D,), and the messages made of them."""
+
+    def __init__(self, vectors: FloatArray, compressor: Compressor, moment: Moment) -> None:
+        self._vectors, self._compressor, self._moment = np.asarray(vectors), compressor, moment
+        self._rows = self._vectors.reshape(-1, self._vectors.shape[-1])
+        self._offers: dict[int, Offers] = {}
+        self.largest_first = isinstance(compressor, LargestFirst)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The senders' shape."""
+        return self._vectors.shape[:-1]
+
+    @cached_property
+    def energy(self) -> FloatArray:
+        return np.asarray(np.square(self._vectors, dtype=np.float64).sum(axis=-1))
+
+    @cached_property
+    def _gains(self) -> FloatArray:
+        assert isinstance(self._compressor, LargestFirst)
+        return self._compressor.gains(self._vectors)
+
+    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        limit = np.asarray(cut)[..., None]
+        # Exact values are compared as they are: squares of small numbers would be rounded, or vanish.
+        exact = getattr(self._compressor, "exact", False)
+        chosen = np.abs(self._vectors) > limit if exact else self._gains > np.square(limit)
+        counts = np.asarray(np.count_nonzero(chosen, axis=-1))
+        return counts, np.asarray(np.sum(self._gains, axis=-1, where=chosen))
+
+    def everything(self) -> IntArray:
+        if self.largest_first:
+            return self.above(0.0)[0]
+        return self._each(lambda offers: int(np.argmin(offers.kept)))
+
+    def at_most(self, components: Count) -> IntArray:
+        if self.largest_first:
+            return np.minimum(components, self.above(0.0)[0])
+        wanted = spread(components, self.shape).reshape(-1)
+        return np.array(
+            [
+                int(np.searchsorted(self.offers(n).components, k, side="right")) - 1
+                for n, k in enumerate(wanted.tolist())
+            ]
+        ).reshape(self.shape)
+
+    def offers(self, place: int) -> Offers:
+        if place not in self._offers:
+            self._offers[place] = self._compressor.offers(self._rows[place], self._random(place))
+        return self._offers[place]
+
+    def components(self, amounts: IntArray) -> IntArray:
+        """Return k of each sender, for checked amounts."""
+        if self.largest_first:
+            return np.minimum(amounts, self.above(0.0)[0])
+        return self._of_amounts(amounts, "components")
+
+    def nbytes(self, amounts: IntArray) -> IntArray:
+        """Return the size of each message, for checked amounts."""
+        if isinstance(self._compressor, LargestFirst):
+            return self._compressor.nbytes(self.components(amounts), self._rows.shape[1], self._rows.dtype)
+        return self._of_amounts(amounts, "nbytes")
+
+    def possible(self, amounts: IntArray) -> BoolArray:
+        """Return whether each amount, from 0 on, is one that the compressor offers."""
+        if self.largest_first:
+            return np.asarray(amounts <= self._rows.shape[1])
+        listed = enumerate(np.asarray(amounts).reshape(-1).tolist())
+        found = [not amount or amount < len(self.offers(n).components) for n, amount in listed]
+        return np.array(found).reshape(self.shape)
+
+    def messages(self, amounts: IntArray) -> list[Message]:
+        """Return what each sender sends; nothing for the amount 0."""
+        dim, dtype = self._rows.shape[1], self._rows.dtype
+        return [
+            self._compressor.compress(self._rows[n], amount, self._random(n)) if amount else nothing(dim, dtype)
+            for n, amount in enumerate(np.asarray(amounts).reshape(-1).tolist())
+        ]
+
+    def _of_amounts(self, amounts: IntArray, name: str) -> IntArray:
+        listed = np.asarray(amounts).reshape(-1).tolist()
+        found = [int(getattr(self.offers(n), name)[amount]) if amount else 0 for n, amount in enumerate(listed)]
+        return np.array(found, dtype=np.int64).reshape(self.shape)
+
+    def _each(self, number: Callable[[Offers], int]) -> IntArray:
+        return np.array([number(self.offers(n)) for n in range(len(self._rows))]).reshape(self.shape)
+
+    def _random(self, place: int) -> Random:
+        return lambda: self._moment.generator("compress", place)

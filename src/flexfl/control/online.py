@@ -1,0 +1,153 @@
+"""Algorithm 2: minimise P3.1–P3.3 in each iteration against the virtual queues.
+
+Legend: V trade-off · Λ, Φ queue lengths (Φ stands for Ψ too) · α per gradient · β per message ·
+γ per component · b the accumulated vector (the server's a).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.compress.base import Choices
+from flexfl.control import search
+from flexfl.control.baselines import FixedCompute, SendAll
+from flexfl.control.policy import ComputeRule, Rule, Scope, SendRule
+from flexfl.control.queues import VirtualQueue
+from flexfl.costs.affine import Affine
+from flexfl.costs.base import Cost
+from flexfl.costs.linear import Linear
+from flexfl.parameters import Rule as NumberRule
+from flexfl.parameters import above_zero, from_zero
+from flexfl.state import State
+from flexfl.streams import Moment
+
+FLOORS = {"compute": 0.0, "uplink": 0.001, "downlink": 0.001}
+
+_V = NumberRule(
+    "must be > 0",
+    above_zero,
+    "V weighs convergence against cost; the paper has 0.02",
+    per_client=True,
+    by_knob=True,
+)
+_W = NumberRule(
+    "must be ≥ 0",
+    from_zero,
+    "W = 0 starts with empty queues; the paper has 1",
+    per_client=True,
+    by_knob=True,
+)
+_FLOOR = NumberRule(
+    "must be ≥ 0",
+    from_zero,
+    "the shortest queue; 0, or a little such as 0.001",
+    per_client=True,
+    by_knob=True,
+)
+
+
+def compute_prob(V: Number, Lam: Number, alpha: Number) -> FloatArray:
+    """Return the q that minimises P3.1 with λ = α·q: q = min{1, √(V / (Λ·α))}.
+
+    An empty queue or a free iteration (Λ·α = 0) gives q = 1.
+
+    >>> compute_prob(V=0.02, Lam=1.0, alpha=0.5)
+    array(0.2)
+    """
+    return np.asarray(np.sqrt(V / np.maximum(np.asarray(Lam) * alpha, V)))
+
+
+def threshold(V: Number, Phi: Number, gamma: Number) -> FloatArray:
+    """Return √(Φ·γ / V): a component is worth its cost if its magnitude is above this."""
+    return np.asarray(np.sqrt(np.asarray(Phi, dtype=np.float64) * gamma / V))
+
+
+def num_sent(V: Number, Phi: Number, beta: Number, gamma: Number, choices: Choices) -> IntArray:
+    """Return how many of the largest components minimise P3.2 and P3.3 with φ = β + γ·k for k > 0.
+
+    One more component changes the objective by Φ·γ − V·b_j², so the best non-empty set is
+    k = #{j : V·b_j² > Φ·γ}, a threshold and not a sort. It is sent if that beats sending nothing:
+    V·Σ b_j² > Φ·(β + γ·k), the sum over the set; in other words, if the excess Σ (b_j² − Φ·γ/V) over the
+    set is above Φ·β/V. For a compressor that rounds, what a component gains stands where b_j² stands.
+
+    Deviation: the paper sends j* components, where j* is the first that does *not* help (Φ·γ − V·b_j² ≥ 0).
+    The exact minimiser sends k = j* − 1; brute force over every k in the tests settles it.
+    """
+    Phi = np.asarray(Phi, dtype=np.float64)
+    k, energy = choices.above(threshold(V, Phi, gamma), enough=Phi * beta / V)
+    worth_it = V * energy > Phi * (beta + gamma * k)
+    return np.where(worth_it, k, 0)
+
+
+class _Queued(Rule):
+    """A rule with a virtual queue."""
+
+    def __init__(self, queue: VirtualQueue, tradeoff: Number) -> None:
+        self.queue, self.tradeoff = queue, tradeoff
+
+    @property
+    def pressure(self) -> FloatArray:
+        return self.queue.pressure
+
+    def charge(self, spent: FloatArray) -> None:
+        self.queue.charge(spent)  # (16)–(18)
+
+    def state(self) -> State:
+        return self.queue.state()
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        self.queue.restore(state)
+
+
+class OnlineCompute(_Queued):
+    """Solves P3.1 in each iteration; entities without a budget always compute."""
+
+    def decide(self, cost: Cost, moment: Moment) -> FloatArray:
+        V, Lam = self.tradeoff, self.queue.priced
+        if isinstance(cost, Linear):
+            return compute_prob(V, Lam, cost.per_gradient)
+        return np.where(self.queue.unlimited, 1.0, search.compute_prob(V, Lam, cost))
+
+
+class OnlineSend(_Queued):
+    """Solves P3.2 (or P3.3) in each iteration; entities without a budget send everything."""
+
+    def cut(self, cost: Cost) -> FloatArray:
+        if isinstance(cost, Affine):
+            return threshold(self.tradeoff, self.queue.priced, cost.per_component)
+        return np.zeros(())
+
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
+        V, Phi = self.tradeoff, self.queue.priced
+        if isinstance(cost, Affine) and choices.largest_first:
+            return num_sent(V, Phi, cost.per_message, cost.per_component, choices)
+        return search.amounts(V, Phi, cost, choices)
+
+
+@dataclass(frozen=True)
+class Online:
+    """The paper's policy. A knob without a budget is left uncontrolled: computes always, sends everything.
+
+    `tradeoff` is V, `initial_queue` W, `floor` the shortest queue: one for all, or a table by knob, each
+    a number or one for each client.
+    """
+
+    tradeoff: Annotated[Any, _V] = 0.02
+    initial_queue: Annotated[Any, _W] = 1.0
+    floor: Annotated[Any, _FLOOR] = field(default_factory=lambda: dict(FLOORS))
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        return OnlineCompute(*self._queue(scope)) if scope.budget is not None else FixedCompute()
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        return OnlineSend(*self._queue(scope)) if scope.budget is not None else SendAll()
+
+    def _queue(self, scope: Scope) -> tuple[VirtualQueue, Number]:
+        queue = scope.queue(scope.pick(self.initial_queue, 1.0), scope.pick(self.floor, FLOORS))
+        return queue, scope.pick(self.tradeoff, 0.02)

@@ -1,0 +1,156 @@
+"""A trial of what decides, before any work starts: faults of own members in words, on throwaway copies."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
+from flexfl.compress.base import Compressor, LargestFirst, Offers
+from flexfl.compress.message import Message, message_bytes
+from flexfl.control.policy import ByKnob
+from flexfl.control.setup import Setup
+from flexfl.costs.base import CostModel
+from flexfl.errors import Fault, InputError, in_words
+from flexfl.parameters import KNOBS
+from flexfl.streams import Entities, Moment, Streams
+
+
+def check_setup(setup: Setup, clients: int, dim: int) -> None:
+    """Try the first iteration of every knob.
+
+    Args:
+        setup: whose members are tried; on copies, so that their memory stays as it is.
+        clients: N.
+        dim: D.
+
+    Raises:
+        InputError: names the field and the member of all that raised, or returned something of another kind.
+    """
+    streams = Streams(0)
+    faults: list[Fault] = []
+    for knob in KNOBS:
+        entities = Entities.the_server() if knob == "downlink" else Entities.all_clients(clients)
+        moment = streams.moment(knob, 0, dim, entities)
+        faults += _costs(setup, moment)
+        faults += [] if knob == "compute" else _compressor(setup, moment)
+        if not faults:  # else they would show here again
+            faults += _policy(replace(setup, streams=streams), moment)
+    if faults:
+        raise InputError(faults, "the costs, the policy and the compressors")
+
+
+def _attempt(field: str, rule: str, thing: object, remedy: str, work: Callable[[], None]) -> list[Fault]:
+    """Return the faults of `work`, whatever a user's own member may raise."""
+    try:
+        work()
+    except InputError as error:
+        return list(error.faults)
+    except Exception as error:
+        return [Fault(field, f"{rule} ({in_words(error)})", type(thing).__name__, remedy)]
+    return []
+
+
+def _costs(setup: Setup, moment: Moment) -> list[Fault]:
+    """Return the fault of a cost that is not one number for each entity."""
+    shape, model = moment.shape, setup.costs[moment.role]
+
+    def work() -> None:
+        own: CostModel = copy.deepcopy(model)
+        cost = own.at(moment)
+        for candidates in ((), (2,)):  # one decision for each entity, then several to choose from
+            wanted = (*candidates, *shape)
+            found = np.asarray(cost(np.ones(wanted)))
+            if found.dtype.kind not in "fiu":
+                raise TypeError(f"got an array of {found.dtype}")
+            np.broadcast_to(found, wanted)
+
+    rule = f"must give {f'a cost for each of the {shape[0]} clients' if shape else 'one cost'}"
+    remedy = "see flexfl.costs.Cost: amounts are arrays, their last axes the entities"
+    return _attempt(f"costs.{moment.role}", rule, model, remedy, work)
+
+
+def _compressor(setup: Setup, moment: Moment) -> list[Fault]:
+    """Return the fault of a compressor whose messages are not as it offers them."""
+    compressor = setup.compressors[moment.role]
+
+    def random() -> np.random.Generator:
+        return moment.generator("compress")
+
+    def work() -> None:
+        own: Compressor = copy.deepcopy(compressor)
+        vector = np.cos(np.arange(1.0, moment.dim + 1))  # no two components alike
+        offers = own.offers(vector, random)
+        if not isinstance(offers, Offers):
+            raise TypeError(f"offers returned {type(offers).__name__}")
+        most = len(offers.components) - 1
+        for amount in {min(1, most), most}:
+            message = copy.deepcopy(compressor).compress(vector, amount, random) if amount else None
+            if message is None:
+                continue
+            if not isinstance(message, Message):
+                raise TypeError(f"compress returned {type(message).__name__}")
+            told = int(offers.components[amount]), int(offers.nbytes[amount])
+            if (message.components, message.nbytes) != told:
+                found = f"{message.components} components in {message.nbytes} bytes"
+                raise ValueError(f"amount {amount} has {found}, offered were {told[0]} in {told[1]}")
+
+    remedy = "see flexfl.compress.Compressor, and try it with flexfl.testing"
+    rule = "must give the messages that it offers"
+    return _attempt(f"compress.{moment.role}", rule, compressor, remedy, work)
+
+
+def _policy(setup: Setup, moment: Moment) -> list[Fault]:
+    """Return the fault of a policy whose rule cannot decide."""
+    knob, entities, dim = moment.role, moment.entities, moment.dim
+    policy = setup.policy.policies[knob] if isinstance(setup.policy, ByKnob) else setup.policy
+    trial = replace(setup, policy=policy, costs={knob: copy.deepcopy(setup.costs[knob])})
+
+    def work() -> None:
+        own = replace(trial, policy=copy.deepcopy(policy))
+        if knob == "compute":
+            own.knob(entities, dim).decide(0)
+            return
+        largest_first = isinstance(setup.compressors[knob], LargestFirst)
+        own.sender(knob, entities, dim).decide(0, _Zeros(entities.shape, dim, largest_first))
+
+    rule, remedy = f"must make a rule that decides for {knob}", "see flexfl.control.Policy"
+    return _attempt("control.policy", rule, policy, remedy, work)
+
+
+@dataclass(frozen=True)
+class _Zeros:
+    """Vectors b that are all zero, as those of clients that have not computed yet."""
+
+    shape: tuple[int, ...]
+    dim: int
+    largest_first: bool
+
+    @property
+    def energy(self) -> FloatArray:
+        return np.zeros(self.shape)
+
+    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        return self.everything(), self.energy
+
+    def everything(self) -> IntArray:
+        return np.zeros(self.shape, dtype=np.int64)
+
+    def at_most(self, components: Count) -> IntArray:
+        return self.everything()
+
+    def offers(self, place: int) -> Offers:
+        return Offers(np.zeros(1, dtype=np.int64), np.zeros(1), np.zeros(1, dtype=np.int64))
+
+    def possible(self, amounts: IntArray) -> BoolArray:
+        return np.asarray(amounts <= self.dim)  # which amounts there are for other vectors is not known here
+
+    def components(self, amounts: IntArray) -> IntArray:
+        return amounts
+
+    def nbytes(self, amounts: IntArray) -> Any:
+        return message_bytes(amounts, self.dim, "float32")

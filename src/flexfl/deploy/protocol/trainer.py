@@ -1,0 +1,112 @@
+"""A client's half of an iteration: lines 5 to 8 of Algorithm 1, under the decisions of its knobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.algorithm.steps import accumulate, step_size
+from flexfl.compress.message import Message
+from flexfl.control.knobs import Knob, Sender
+from flexfl.errors import NonFiniteError
+from flexfl.state import State, restore_all, state_of
+
+Vector = NDArray[Any]
+Gradient = Callable[[Vector, int, int], tuple[Vector, float]]
+"""g_n(x): parameters, minibatches used so far, iteration → (D,), and the loss of the minibatch."""
+Evaluate = Callable[[Vector], dict[str, float]]
+"""The metrics of a model over all samples of a client."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """What an iteration led to at a client.
+
+    Attributes:
+        message: v.
+        accumulated: b, (D,).
+        residual: e after the iteration, (D,).
+        computed: whether a minibatch was used.
+        metrics: by the names of `results.columns`.
+    """
+
+    message: Message
+    accumulated: Vector
+    residual: Vector
+    computed: bool
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What a client computes and decides with; all that it remembers is in its two knobs.
+
+    Attributes:
+        compute: decides whether it computes.
+        uplink: decides what it sends.
+        learning_rate: η.
+        gradient: the client's gradients.
+        evaluate: how good a model is on its samples.
+    """
+
+    compute: Knob
+    uplink: Sender
+    learning_rate: float
+    gradient: Gradient
+    evaluate: Evaluate = lambda params: {}
+
+    def step(self, t: int, x: Vector, e: Vector, used: int) -> StepResult:
+        """Run lines 5 to 8 of iteration t.
+
+        Args:
+            t: the iteration.
+            x: the model, (D,).
+            e: the client's residual, (D,).
+            used: how many minibatches the client has used before.
+
+        Raises:
+            NonFiniteError: the gradient is not finite.
+        """
+        computing = self.compute.decide(t)  # P3.1, (16), line 5
+        metrics: dict[str, Any] = computing.record()
+        b = e
+        if computing.computed:
+            start = time.perf_counter()
+            g, metrics["batch_loss"] = self.gradient(x, used, t)
+            step = step_size(self.learning_rate, computing.prob, computing.computed).astype(e.dtype)
+            b = accumulate(e, g, step)  # line 6
+            seconds = time.perf_counter() - start
+            if self.compute.observe(seconds):
+                metrics["compute_spent"] = seconds
+            if not np.isfinite(b).all():
+                raise NonFiniteError(self.compute.entities.name(0), "the gradient", t)
+        [message], e, sending = self.uplink.send(t, b)  # P3.2, (17), lines 7–8
+        metrics |= sending.record()
+        metrics["uplink_objective"] = np.square(e, dtype=np.float64).sum()
+        return StepResult(message, b, e, bool(computing.computed), metrics)
+
+    def resend(self, t: int, components: int, nbytes: int) -> dict[str, Any]:
+        """Pay for an earlier message that is sent once more in iteration t, and do nothing else.
+
+        Returns:
+            The metrics of the iteration.
+        """
+        computing = self.compute.idle()
+        sending = self.uplink.resend(t, components, nbytes)
+        return computing.record() | sending.record()
+
+    def skip(self, iterations: int) -> None:
+        """Let iterations pass in which the client took no part: it spends nothing."""
+        self.compute.skip(iterations)
+        self.uplink.skip(iterations)
+
+    def state(self) -> State:
+        return state_of(compute=self.compute, uplink=self.uplink)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        restore_all(state, compute=self.compute, uplink=self.uplink)

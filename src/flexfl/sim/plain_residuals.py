@@ -1,0 +1,146 @@
+"""Residuals for any compressor, by its plain path, and the choice between that and the fused one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
+from flexfl.compress.base import Compressor, LargestFirst, Offers
+from flexfl.compress.plain import PlainVectors
+from flexfl.compress.topk import TopK
+from flexfl.sim.residuals import Residuals, Vectors
+from flexfl.streams import Entities, Moment, Streams
+
+_KEPT = 2**23
+"""Components of rows whose offers are kept within an iteration: some hundred megabytes at the most."""
+
+_FUSED: dict[type, type[Residuals]] = {TopK: Residuals}
+"""Compressors with passes of their own, by exact type: a subclass may do anything."""
+
+
+def residuals_for(compressor: Compressor, vectors: Vectors, *, empty: bool = False) -> Residuals:
+    """Return residuals that send by the fastest path that gives what the compressor's plain path gives."""
+    fused = _FUSED.get(type(compressor))
+    if fused is not None and _agrees(fused, compressor, vectors):
+        return fused(vectors, empty=empty)
+    return PlainResiduals(vectors, compressor, empty=empty)
+
+
+def _agrees(fused: type[Residuals], compressor: Compressor, like: Vectors) -> bool:
+    """Try both paths on a few rows with ties and zeros, of the type and on the device of `like`."""
+    rng = np.random.default_rng(0)
+    start = rng.integers(-3, 4, (4, 50)) / 2
+    kind = np.dtype(str(like.dtype).removeprefix("torch."))
+    amounts = np.array([0, 1, 7, 20])
+    found = []
+    for make in (lambda rows: fused(rows), lambda rows: PlainResiduals(rows, compressor)):
+        rows: Any = start.astype(kind)
+        if not isinstance(like, np.ndarray):
+            rows = torch.from_numpy(rows).to(like.device)
+        total = rows[0] * 0
+        vectors = make(rows)
+        vectors.expect(0.0, Streams(0).moment("uplink", 0, 50, Entities.all_clients(4)))
+        vectors.take(amounts).add_to(total, 0.25)
+        found.append([np.asarray(total), np.asarray(rows), vectors.components(amounts), vectors.energy.copy()])
+    return all(np.allclose(mine, theirs, rtol=1e-6, atol=0) for mine, theirs in zip(*found, strict=True))
+
+
+class PlainResiduals(Residuals):
+    """Gradients enter by the fused passes; what leaves is made by the compressor, one row after another."""
+
+    def __init__(self, vectors: Vectors, compressor: Compressor, *, empty: bool = False) -> None:
+        super().__init__(vectors, empty=empty)
+        self._compressor = compressor
+        self.largest_first = isinstance(compressor, LargestFirst)
+        self._moment: Moment | None = None
+        self._opened: dict[int, PlainVectors] = {}
+
+    def expect(self, cut: Number, moment: Moment | None = None) -> None:
+        """Begin an iteration; the threshold is of no use here."""
+        if moment is not None:
+            self._moment = moment
+        self._opened = {}
+
+    def _opened_row(self, place: int) -> PlainVectors:
+        assert self._moment is not None
+        if place not in self._opened:
+            if len(self._opened) * self._dim > _KEPT:
+                self._opened.clear()
+            self._opened[place] = PlainVectors(self._host_row(place), self._compressor, self._moment.of(place))
+        return self._opened[place]
+
+    def _each(self, rows: Any, number: Callable[[int, PlainVectors], Any]) -> NDArray[Any]:
+        """Return a number for each of these rows, 0 for the others."""
+        found = np.zeros(len(self._rows), dtype=np.int64)
+        for row in np.asarray(rows).tolist():
+            found[row] = int(number(row, self._opened_row(row)))
+        return found.reshape(self._shape)
+
+    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        cuts = np.broadcast_to(cut, self._shape).reshape(-1)
+        # No component gains more than its square: what a row has in all bounds its excess.
+        level = np.broadcast_to(enough, self._shape).reshape(-1)
+        rows = np.flatnonzero((self.energy.reshape(-1) * (1 + 1e-9) >= level) & (self.energy.reshape(-1) > 0))
+        counts, gains = np.zeros(len(cuts), dtype=np.int64), np.zeros(len(cuts))
+        for row in rows.tolist():
+            counts[row], gains[row] = self._opened_row(row).above(cuts[row])
+        return counts.reshape(self._shape), gains.reshape(self._shape)
+
+    def everything(self) -> IntArray:
+        return self._each(self._non_zero(), lambda row, one: one.everything())
+
+    def at_most(self, components: Count) -> IntArray:
+        wanted = np.broadcast_to(components, self._shape).reshape(-1)
+        return self._each(self._non_zero(), lambda row, one: one.at_most(int(wanted[row])))
+
+    def _non_zero(self) -> IntArray:
+        return np.flatnonzero(self.energy.reshape(-1) > 0)
+
+    def offers(self, place: int) -> Offers:
+        return self._opened_row(place).offers(0)
+
+    bins = inside = None  # type: ignore[assignment]
+
+    def possible(self, amounts: IntArray) -> BoolArray:
+        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
+        senders = np.flatnonzero(listed)
+        found = np.ones(len(listed), dtype=bool)
+        for row in senders.tolist():
+            found[row] = bool(self._opened_row(row).possible(np.asarray(listed[row])))
+        return found.reshape(self._shape)
+
+    def components(self, amounts: IntArray) -> IntArray:
+        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
+        return self._each(np.flatnonzero(listed), lambda row, one: one.components(np.asarray(listed[row])))
+
+    def nbytes(self, amounts: IntArray) -> IntArray:
+        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
+        return self._each(np.flatnonzero(listed), lambda row, one: one.nbytes(np.asarray(listed[row])))
+
+    def hand_over(self, amounts: IntArray, weights: Number, total: Vectors) -> None:
+        _ = self.energy  # now all rows are known
+        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
+        each = np.broadcast_to(weights, self._shape).reshape(-1)
+        senders = np.flatnonzero(listed)
+        for row in senders.tolist():
+            [message] = self._opened_row(row).messages(np.asarray(listed[row]))
+            self._opened.pop(row, None)
+            places: Any = message.indices
+            values: Any = message.values.astype(self._dtype)
+            added: Any = each[row] * message.values.astype(np.float64)  # as the fused pass: in float64
+            if not self._by_numba:
+                device = self._rows.device
+                places, values = (torch.from_numpy(array).to(device) for array in (places, values))
+                before = total[places].cpu().numpy()
+                total[places] = torch.from_numpy((before + added).astype(self._dtype)).to(device)
+            else:
+                total[places] += added
+            self._rows[row][places] -= values
+        self._opened = {}
+        if len(senders):
+            self._measure(senders)

@@ -1,0 +1,145 @@
+"""The same suites for every member that ships, and for the examples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from examples.own_compressor import OneMagnitude
+from examples.own_cost import TwoStateChannel
+from examples.own_observer import SpendingLog
+from examples.own_policy import SavingUp
+from flexfl.compress import COMPRESSORS, Message, Offers
+from flexfl.control import POLICIES, Rule
+from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS, ConstantMessage
+from flexfl.results.trackers import TRACKERS
+from flexfl.testing import check_compressor, check_cost, check_observer, check_policy
+
+NEEDED = {"randomised": {"send_ratio": 0.1}, "periodic": {"send_every": 3}, "top-k": {"send_ratio": 0.2}} | {
+    "fixed-prob": {"compute_prob": [0.1, 0.5, 0.7, 1.0]}
+}
+MORE = {
+    "rounded": [{"values": "float16"}, {"values": "bfloat16"}],
+    "fading": [{}, {"factor": [0.5, 1.0, 2.0, 3.0]}],
+    "online": [{}, {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}, "initial_queue": {"compute": 0.0}}],
+}
+
+
+def cases(family):
+    needed = NEEDED if family is POLICIES else {}
+    return [(kind, table) for kind in family.members for table in MORE.get(kind, [needed.get(kind, {})])]
+
+
+def maker(family, kind, table):
+    return lambda: family.make(family.resolve({family.key: kind, **table}, "here"), "here")
+
+
+@pytest.mark.parametrize(("kind", "table"), cases(COMPUTE_COSTS))
+def test_costs_of_computing(kind, table):
+    check_cost(maker(COMPUTE_COSTS, kind, table), role="compute")
+
+
+@pytest.mark.parametrize(("kind", "table"), cases(MESSAGE_COSTS))
+def test_costs_of_sending(kind, table):
+    check_cost(maker(MESSAGE_COSTS, kind, table))
+    if not any(isinstance(value, list) for value in table.values()):  # there is one server
+        check_cost(maker(MESSAGE_COSTS, kind, table), role="downlink")
+
+
+@pytest.mark.parametrize(("kind", "table"), cases(POLICIES))
+def test_policies(kind, table):
+    check_policy(maker(POLICIES, kind, table))
+
+
+@pytest.mark.parametrize(("kind", "table"), cases(COMPRESSORS))
+def test_compressors(kind, table):
+    check_compressor(maker(COMPRESSORS, kind, table))
+
+
+@pytest.mark.parametrize(("kind", "table"), cases(TRACKERS))
+def test_trackers(kind, table, tmp_path):
+    check_observer(maker(TRACKERS, kind, table), tmp_path)
+
+
+def test_the_examples(tmp_path):
+    check_cost(TwoStateChannel)
+    check_cost(lambda: TwoStateChannel(worse=np.array([1.0, 2.0, 3.0, 4.0]), factors=[1.0, 3.0]))
+    check_policy(SavingUp)
+    check_compressor(OneMagnitude)
+    check_compressor(lambda: OneMagnitude(step=1))
+    check_observer(SpendingLog, tmp_path)
+
+
+# What the suites are there to find ---------------------------------------------------------------
+
+
+class Forgetful(ConstantMessage):
+    """Has a memory and does not tell: it grows dearer from one iteration to the next."""
+
+    def at(self, moment):
+        asked = self.__dict__["asked"] = self.__dict__.get("asked", 0) + 1
+        return lambda k: asked * np.ones(moment.shape) * np.asarray(k)
+
+
+class Negative(ConstantMessage):
+    def at(self, moment):
+        return lambda k: -np.asarray(k, dtype=float)
+
+
+class Selfish(ConstantMessage):
+    """Costs depend on how many others there are."""
+
+    def at(self, moment):
+        return lambda k: np.asarray(k) * float(np.size(moment.entities.numbers))
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [(Forgetful, "state"), (Negative, "finite and ≥ 0"), (Selfish, "alone must have the cost")],
+)
+def test_a_wrong_cost_is_found(member, message):
+    with pytest.raises(AssertionError, match=message):
+        check_cost(member)
+
+
+class Lossy(OneMagnitude):
+    """Says that nothing stays behind."""
+
+    def offers(self, vector, random):
+        offers = super().offers(vector, random)
+        kept = np.where(offers.components > 0, 0.0, offers.kept)
+        return Offers(offers.components, kept, offers.nbytes)
+
+
+class Larger(OneMagnitude):
+    """Sends exact values where it announced one bit each."""
+
+    def compress(self, vector, amount, random):
+        made = super().compress(vector, amount, random)
+        return Message(made.dim, made.indices, made.values, vector.dtype.name)
+
+
+@pytest.mark.parametrize(("member", "message"), [(Lossy, "keeps not what it said"), (Larger, "larger than")])
+def test_a_wrong_compressor_is_found(member, message):
+    with pytest.raises(AssertionError, match=message):
+        check_compressor(lambda: member(step=1))
+
+
+class Counting(Rule):
+    """Sends more every time, and forgets how often it has."""
+
+    asked = 0
+
+    def decide(self, cost, choices, moment):
+        self.asked += 1
+        return choices.at_most(self.asked)
+
+
+class Drifting(SavingUp):
+    def send_rule(self, scope):
+        return Counting()
+
+
+def test_a_wrong_policy_is_found():
+    with pytest.raises(AssertionError, match="must decide as the one whose state it got"):
+        check_policy(Drifting)

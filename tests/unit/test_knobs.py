@@ -1,0 +1,163 @@
+"""Decisions are checked once, where they are made, with the rule's name; knobs carry all memory."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from examples.own_cost import TwoStateChannel
+from flexfl.compress import TopK
+from flexfl.control import Budget, Knob, Online, Rule, Sender, Setup, VirtualQueue
+from flexfl.costs import ConstantCompute, ConstantMessage, MeasuredCompute, MeasuredMessage
+from flexfl.errors import CostError, DecisionError, InputError
+from flexfl.streams import Entities, Streams
+
+N, D = 3, 5
+EVERYONE = Entities.all_clients(N)
+
+
+class Says(Rule):
+    """Decides on whatever it was given."""
+
+    def __init__(self, decision):
+        self.decision = decision
+
+    def decide(self, *seen):
+        return self.decision
+
+
+def knob(decision, cost=None):
+    return Knob("compute", cost or ConstantCompute(), Says(decision), EVERYONE, Streams(1), D)
+
+
+def sender(decision, cost=None, compressor=None):
+    rule = decision if isinstance(decision, Rule) else Says(decision)
+    return Sender("uplink", cost or ConstantMessage(), rule, EVERYONE, Streams(1), D, compressor or TopK())
+
+
+@pytest.mark.parametrize("q", [2.0, 0.0, -0.1, np.nan, np.inf])
+def test_a_probability_that_is_none(q):
+    decision = np.array([0.5, 0.5, q])
+    with pytest.raises(DecisionError, match=r"Says must decide on a probability q in \(0, 1\].*client 2.*iteration 7"):
+        knob(decision).decide(7)
+
+
+@pytest.mark.parametrize(("k", "who"), [([0, -1, 2], 1), ([0, 1, D + 1], 2), ([10**9, 0, 0], 0)])
+def test_an_amount_that_is_none(k, who):
+    with pytest.raises(DecisionError, match=f"Says must decide on amounts .*client {who} in iteration 7"):
+        sender(np.array(k)).send(7, np.ones((N, D)))
+
+
+@pytest.mark.parametrize("decision", [np.array([0.5, 1.0]), "all", np.array([True, False, True]), [1.5, 2.0, 0.0]])
+def test_a_decision_of_another_kind(decision):
+    with pytest.raises(DecisionError, match="Says must decide on"):
+        sender(decision).send(0, np.ones((N, D)))
+
+
+def test_one_decision_for_all():
+    assert knob(0.5).decide(0).prob.tolist() == [0.5] * N
+    messages, kept, sending = sender(2).send(0, np.arange(1.0, 16.0).reshape(N, D))
+    assert sending.components.tolist() == [2, 2, 2]
+    assert [message.indices.tolist() for message in messages] == [[3, 4]] * N
+    assert kept[0].tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
+
+
+def test_more_than_there_is_sends_what_there_is():
+    """A message holds no zeros, and a message of nothing costs nothing."""
+    b = np.zeros((N, D))
+    b[1, 2] = 3.0
+    _, kept, sending = sender(4, ConstantMessage(1.0, 5.0)).send(0, b)
+    assert sending.components.tolist() == [0, 1, 0]
+    assert sending.charged.tolist() == [0.0, 2.0, 0.0]
+    assert not kept.any()
+
+
+class Queued(Says):
+    def __init__(self, decision, budget):
+        super().__init__(decision)
+        self.queue = VirtualQueue(budget, initial=1.0)
+
+    @property
+    def pressure(self):
+        return self.queue.pressure
+
+
+def test_a_queue_of_another_shape_is_refused():
+    """One queue for all clients would be charged N costs at once."""
+    for budget in (0.1, np.full(2, 0.1)):
+        with pytest.raises(InputError, match=r"Queued\) must have a queue of shape \(3,\)"):
+            sender(Queued(1, budget))
+    assert sender(Queued(1, np.full(N, 0.1))).send(0, np.ones((N, D)))[2].pressure.tolist() == [1.0] * N
+
+
+class Wild:
+    def __init__(self, value):
+        self.value = value
+
+    def at(self, moment):
+        return lambda amount: np.where(np.arange(N) == 1, self.value, 0.0)
+
+
+@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+def test_a_cost_that_no_budget_can_be_held_against(value):
+    with pytest.raises(CostError, match=r"costs.compute must be finite and ≥ 0, got .* client 1 in iteration 3"):
+        knob(0.5, Wild(value)).decide(3)
+    with pytest.raises(CostError, match="costs.uplink"):
+        sender(1, Wild(value)).send(3, np.ones((N, D)))
+
+
+def test_measured_costs_are_charged_and_remembered():
+    uplink = sender(2, MeasuredMessage())
+    _, _, sending = uplink.send(0, np.ones((N, D)))
+    assert sending.charged.tolist() == sending.nbytes.tolist()
+    assert uplink.cost.estimate.tolist() != [5.0] * N
+    again = sender(2, MeasuredMessage())
+    again.restore(uplink.state())
+    assert np.array_equal(again.cost.estimate, uplink.cost.estimate)
+    compute = Knob("compute", MeasuredCompute(), Says(1.0), Entities.one_client(0, N), Streams(1), D)
+    assert compute.decide(0).charged == 0.0  # nothing is known yet
+    assert compute.observe(0.25)
+    assert compute.decide(1).charged == 0.25
+    assert not knob(1.0).observe(0.25)
+
+
+def test_a_state_carries_queues_and_costs_and_nothing_else_fits():
+    setup = Setup(
+        Online(),
+        {"compute": ConstantCompute(), "uplink": TwoStateChannel(), "downlink": ConstantMessage()},
+        {"uplink": TopK(), "downlink": TopK()},
+        {"uplink": Budget(0.1)},
+        Streams(2),
+    )
+    whole = copy.deepcopy(setup).sender("uplink", EVERYONE, D)
+    half = copy.deepcopy(setup).sender("uplink", EVERYONE, D)
+    vectors = np.random.default_rng(0).normal(size=(20, N, D))
+    for t in range(20):
+        whole.send(t, vectors[t])
+        if t == 9:
+            half.restore(copy.deepcopy(whole.state()))
+        elif t > 9:
+            half.send(t, vectors[t])
+    assert set(whole.state()) == {"cost.bad", "cost.next", "rule.length"}
+    for name, values in whole.state().items():
+        assert np.array_equal(values, half.state()[name]), name
+    with pytest.raises(ValueError, match=r"cost\.bad is missing"):
+        half.restore({"rule.length": np.ones(N)})
+    with pytest.raises(ValueError, match="has no memory here"):
+        sender(1).restore(whole.state())
+
+
+def test_iterations_that_pass_by():
+    compute = Setup(
+        Online(initial_queue=1.0),
+        {"compute": ConstantCompute()},
+        {},
+        {"compute": Budget(0.25)},
+        Streams(2),
+    ).knob(Entities.one_client(1, N), D)
+    compute.skip(2)
+    assert float(compute.rule.pressure) == 0.5
+    assert float(compute.idle().pressure) == 0.5
+    assert float(compute.rule.pressure) == 0.25
