@@ -19,7 +19,7 @@ import pytest
 from flexfl.errors import FlexFLError
 from flexfl.experiments import Cell, Outcome, run_cells, run_cells_on_ray
 from flexfl.experiments.on_ray import _run, _Task
-from flexfl.experiments.ray_cluster import cluster, needs
+from flexfl.experiments.ray_cluster import cluster, task_resources
 from flexfl.results.run import Run
 from flexfl.sim.run import simulate
 from flexfl.spec.load import load_spec
@@ -81,7 +81,7 @@ def test_the_same_numbers_as_in_processes_of_this_machine(ray: Any, tmp_path: Pa
     assert [found.cell for found in outcomes] == cells
     nowhere, steep, *good = outcomes
     assert nowhere.state == steep.state == "failed"
-    assert "cannot be made" in nowhere.error
+    assert "cannot be created" in nowhere.error
     assert re.match(r"the gradient of client \d+", steep.error)
     assert [(found.state, found.error, found.iteration) for found in good] == [("done", "", 6)] * 2
     assert {("one", "running"), ("one", "done"), ("two", "running"), ("two", "done")} <= set(told)
@@ -169,7 +169,7 @@ def test_a_task_asks_for_what_some_node_has(tmp_path: Path) -> None:
     ]
 
     def asked(*settings: str, nodes: list[dict[str, Any]] = nodes) -> tuple[float, float]:
-        found = needs(cell(tmp_path, "one", *settings), False, nodes)
+        found = task_resources(cell(tmp_path, "one", *settings), False, nodes)
         return found["num_cpus"], found["num_gpus"]
 
     assert asked() == (1, 0)

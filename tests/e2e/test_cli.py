@@ -333,7 +333,7 @@ def test_interrupt_and_resume(here: Path, uninterrupted: subprocess.CompletedPro
     assert contents(corrupt) == before
 
     # The command that the message names, as it stands.
-    hint = re.search(r"go on with: flexfl (.*)", errors)
+    hint = re.search(r"resume with: flexfl (.*)", errors)
     assert hint is not None
     resumed = flexfl(*hint[1].split(), cwd=here)
     assert resumed.returncode == 0, resumed.stderr

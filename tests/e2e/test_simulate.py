@@ -377,7 +377,7 @@ def test_a_refused_resume_changes_nothing(tmp_path):
     (checkpoint,) = out.glob("checkpoint-*")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"\1")
     before = {path.name: path.read_bytes() for path in out.iterdir() if "sqlite" not in path.name}
-    with pytest.raises(RunDirectoryError, match="corrupt or foreign"):
+    with pytest.raises(RunDirectoryError, match="corrupt or from another run"):
         simulate(out=out, resume=True, train=TRAIN | {"iterations": 20})
     after = {path.name: path.read_bytes() for path in out.iterdir() if "sqlite" not in path.name}
     assert before == after

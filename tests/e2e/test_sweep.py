@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from flexfl.cli.several import several
+from flexfl.cli.run_many import run_many
 from flexfl.experiments.paper import FIGURES, SETUPS, cells_of
 from flexfl.results.run import Run
 from stopping import FLEXFL, stopped_once
 
-pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
+pytestmark = pytest.mark.xdist_group("run_many")  # they start processes of their own
 
 SWEEP = """
 base = "quickstart"
@@ -61,7 +61,7 @@ def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Pat
     times = {path: time for path, time in stamps(tmp_path).items() if path.parent in good}
     file.write_text(SWEEP.replace("1e30", "0.2"))  # now it is another run
     again = flexfl("sweep", "trial.toml", cwd=tmp_path)
-    assert "2 of 3 runs are there already" in again.stdout
+    assert "2 of 3 runs are finished already" in again.stdout
     assert "belongs to another spec" in again.stderr
     assert "train.learning_rate" in again.stderr
     assert times == {path: time for path, time in stamps(tmp_path).items() if path.parent in good}
@@ -179,7 +179,7 @@ def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, t
         )
         if way == signal.SIGINT:
             assert code == 130
-            assert "go on with: flexfl paper fig1" in error
+            assert "resume with: flexfl paper fig1" in error
         assert not (tmp_path / "cut/figures").exists()
     done = flexfl(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -220,11 +220,11 @@ def test_what_is_finished_is_drawn_without_the_data(
     shutil.copytree(whole, tmp_path / "runs")
     cells = []
     for cell in cells_of([FIGURES["fig1"]], SETUPS["mini"], tmp_path / "runs", seeds=1, iterations=60):
-        # As if it were of a dataset that is not here.
+        # As if it needed a dataset that is not stored.
         spec = cell.out / "spec.toml"
         spec.write_text(spec.read_text().replace("fashion-mini", "fashion-mnist"))
         data = cell.spec.data.model_copy(update={"name": "fashion-mnist"})
         cells.append(replace(cell, spec=cell.spec.model_copy(update={"data": data})))
     monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "data"))
-    several(Console(quiet=True), cells, ["flexfl"], jobs=1)
+    run_many(Console(quiet=True), cells, ["flexfl"], jobs=1)
     assert not (tmp_path / "data").exists()

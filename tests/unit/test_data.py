@@ -405,14 +405,14 @@ CORRUPT_IDX = {
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_corrupt_idx_file_is_refused(kind: str, suffix: str) -> None:
     raw = gzip.compress(CORRUPT_IDX[kind]) if suffix else CORRUPT_IDX[kind]
-    with pytest.raises(FlexFLError, match="fetch the file anew"):
+    with pytest.raises(FlexFLError, match="fetch the file again"):
         read_idx(f"images{suffix}", raw)
 
 
 def test_a_corrupt_gzip_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     good = gzip.compress(idx(np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)))
     for bad in (good[:-9], good[: len(good) // 2], good[:30] + b"\xff\x55" + good[32:]):
-        with pytest.raises(FlexFLError, match="fetch the file anew"):
+        with pytest.raises(FlexFLError, match="fetch the file again"):
             read_idx("images.gz", bad)
     monkeypatch.setattr("flexfl.data.idx._MOST_BYTES", 300)
     with pytest.raises(FlexFLError, match="larger than any such file"):

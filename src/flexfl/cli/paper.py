@@ -1,4 +1,4 @@
-"""flexfl paper: the figures of Section V, from real data, in one command."""
+"""flexfl paper: reproduce the figures of Section V with real data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DatasetName(StrEnum):
 def paper(
     figure: Annotated[FigureName, typer.Argument(metavar="FIGURE", help="fig1, fig2, fig3 or all.")],
     dataset: Annotated[
-        DatasetName, typer.Option("--dataset", help="Fashion-MNIST, CIFAR-10, or what ships with flexfl.")
+        DatasetName, typer.Option("--dataset", help="Fashion-MNIST, CIFAR-10, or the bundled fashion-mini.")
     ] = DatasetName.fashion,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Seeds 1 … N.", show_default="the paper's 20 or 5")
@@ -41,11 +41,11 @@ def paper(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where runs go.", show_default="runs/paper/DATASET"),
+        typer.Option("--out", metavar="DIR", help="Folder of the runs.", show_default="runs/paper/DATASET"),
     ] = None,
     results: Annotated[
         Path | None,
-        typer.Option("--results", metavar="DIR", help="Where figures go.", show_default="OUT/figures"),
+        typer.Option("--results", metavar="DIR", help="Folder of the figures.", show_default="OUT/figures"),
     ] = None,
     jobs: Annotated[int | None, JOBS] = None,
     on: Annotated[
@@ -53,12 +53,12 @@ def paper(
     ] = Place.here,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Repeat a figure of the paper: run what is missing, then draw it with its table."""
+    """Reproduce a figure of the paper: do the missing runs, then draw it with its table."""
     from rich.console import Console
 
-    from flexfl.cli.several import several
+    from flexfl.cli.run_many import run_many
     from flexfl.cli.show import show_evidence
-    from flexfl.experiments.finished import refuse_others
+    from flexfl.experiments.finished import refuse_other_specs
     from flexfl.experiments.paper import FIGURES, SETUPS, cells_of, evidence_of
     from flexfl.report.evidence_page import write_evidence
 
@@ -73,10 +73,10 @@ def paper(
         iterations=iterations,
         evaluate_every=evaluate_every,
     )
-    refuse_others(cells)
+    refuse_other_specs(cells)
     console = Console(file=sys.stdout, quiet=quiet, highlight=False, markup=False)
-    again = ["flexfl", *sys.argv[1:]]
-    several(console, cells, again, jobs=jobs or cores(), on=on.value, table=False)
+    resume_command = ["flexfl", *sys.argv[1:]]
+    run_many(console, cells, resume_command, jobs=jobs or cores(), on=on.value, table=False)
     with console.status("drawing"):
         evidence = [evidence_of(entry, setup, cells) for entry in figures]
         page = write_evidence(evidence, f"FlexFL on {setup.title}", results or base / "figures")

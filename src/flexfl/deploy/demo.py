@@ -1,4 +1,4 @@
-"""A whole federation on this machine: a server and clients as processes, over mutual TLS."""
+"""A federation on this machine: a server and clients as processes, over mutual TLS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _START_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Federation:
-    """Processes that run; `clients` by name."""
+    """The running processes of a federation; `clients` by name."""
 
     project: Project
     folder: Path
@@ -38,16 +38,17 @@ class Federation:
 
     @property
     def server_folder(self) -> Path:
-        """Where the server keeps its runs."""
+        """The folder in which the server stores its runs."""
         return self.folder / SERVER / "flexfl"
 
     def submit(self, name: str, spec: Spec, *, resume: bool = False) -> str:
+        """Submit a run; return the ID of its job."""
         roster = dict(zip(self.project.clients, _weights(spec), strict=True))
         plan = Plan(name, spec, roster, resume=resume, threads=1)
         return self.admin.submit(name, plan.settings(), list(self.project.clients))
 
     def watch(self, name: str, on_live: OnLive = lambda live: None) -> Live:
-        """Until the run of that name has ended, one way or the other."""
+        """Follow the run of that name until it has ended, and return its last status."""
 
         def runs() -> bool:
             return self.server.running and any(job["name"] == name for job in running(self.admin))
@@ -55,7 +56,7 @@ class Federation:
         return watch(lambda: self.live(name), runs, on_live=on_live)
 
     def live(self, name: str) -> Live | None:
-        """What the run of that name tells now."""
+        """Return the current status of the run of that name; None if there is none yet."""
         return Live.read(live_file(self.server_folder, name))
 
 
@@ -63,21 +64,28 @@ class Federation:
 def federation(
     folder: Path, clients: int, *, name: str = "demo", modules: list[str] | None = None
 ) -> Iterator[Federation]:
-    """A server and so many clients on this machine, from kits in `folder`, all stopped at the end."""
+    """Start a server and clients on this machine, and stop them at the end.
+
+    Args:
+        folder: Where to create their kits.
+        clients: Number of clients.
+        name: Name of the project.
+        modules: Packages whose functions runs may call.
+    """
     names = [f"site-{n + 1}" for n in range(clients)]
     project = Project(
         name=name, server="localhost", port=_free_port(), clients=dict.fromkeys(names, 1 / clients)
     )
     provision(project, folder)
     for client in names:
-        own = folder / client / "flexfl"
-        own.mkdir(exist_ok=True)
+        site = folder / client / "flexfl"
+        site.mkdir(exist_ok=True)
         # One core each: they share this machine.
         settings = {"threads": 1, "paths": True, "modules": modules or []}
-        (own / SITE_FILE).write_text(tomli_w.dumps(settings), encoding="utf-8")
+        (site / SITE_FILE).write_text(tomli_w.dumps(settings), encoding="utf-8")
     with ExitStack() as stack:
-        server = started(stack, folder / SERVER)
-        processes = {client: started(stack, folder / client) for client in names}
+        server = start_process(stack, folder / SERVER)
+        processes = {client: start_process(stack, folder / client) for client in names}
         wait_for_port(project.server, project.port, server)
         admin = stack.enter_context(session(folder / ADMIN, _START_SECONDS))
         if missing := set(names) - set(wait_for_clients(admin, names, _START_SECONDS)):
@@ -85,32 +93,42 @@ def federation(
         yield Federation(project, folder, server, processes, admin)
 
 
-def started(stack: ExitStack, kit: Path) -> Process:
-    """The server or client of a kit, stopped when the stack is left."""
+def start_process(stack: ExitStack, kit: Path) -> Process:
+    """Start the server or client of a kit; it is stopped when the stack is closed."""
     process = Process(kit)
     stack.callback(process.stop)
     return process
 
 
-def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLive) -> None:
-    """Train `spec` between processes; the run directory is `out`, as a simulation would leave it."""
+def run_demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLive) -> None:
+    """Train `spec` in a federation on this machine.
+
+    Args:
+        spec: The spec; it gives the number of clients.
+        out: The run directory, with the same files as that of a simulation.
+        on_step: Called with a description of each step.
+        on_live: Called with every new status of the run.
+
+    Raises:
+        FlexFLError: The run failed; the logs of the processes are kept.
+    """
     if out.exists():
         raise RunDirectoryError(f"{out} exists already; choose another --out")
     for_network(spec)
     folder = Path(tempfile.mkdtemp(prefix="flexfl-demo-"))
     try:
-        on_step(f"certificates and {spec.data.clients} clients")
-        with federation(folder, spec.data.clients, modules=list(packages(spec).values())) as all_of_them:
+        on_step(f"creating certificates, starting {spec.data.clients} clients")
+        with federation(folder, spec.data.clients, modules=list(packages(spec).values())) as processes:
             on_step("training over mutual TLS")
-            all_of_them.submit("run", spec)
-            live = all_of_them.watch("run", on_live)
+            processes.submit("run", spec)
+            live = processes.watch("run", on_live)
             if live.more["state"] != "finished":
                 raise FlexFLError(str(live.more.get("error", "the run was stopped")))
-            left_out = shutil.ignore_patterns(f"{STATE_FILE}*", ".lock")
-            shutil.copytree(all_of_them.server_folder / "run", out, ignore=left_out)
+            excluded = shutil.ignore_patterns(f"{STATE_FILE}*", ".lock")
+            shutil.copytree(processes.server_folder / "run", out, ignore=excluded)
             on_step("stopping all processes")
     except FlexFLError as error:
-        raise FlexFLError(f"{error}\nwhat the processes said is in {folder}/*/log.txt") from error
+        raise FlexFLError(f"{error}\nthe logs of the processes are in {folder}/*/log.txt") from error
     except KeyboardInterrupt:
         shutil.rmtree(folder)
         raise
@@ -118,10 +136,10 @@ def demo(spec: Spec, out: Path, *, on_step: Callable[[str], None], on_live: OnLi
 
 
 def _weights(spec: Spec) -> list[float]:
-    """w as a simulation of the spec has it."""
+    """Return the weights w, (N,), that a simulation of the spec uses."""
     if spec.data.weights == "equal":
         return [1 / spec.data.clients] * spec.data.clients
-    from flexfl.data.datasets import load_federated  # brings torch along
+    from flexfl.data.datasets import load_federated  # imports torch
 
     data = load_federated(spec.data, seed=spec.train.seed)
     return [float(weight) for weight in data.weights(spec.data.weights)]

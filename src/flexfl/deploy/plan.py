@@ -1,4 +1,4 @@
-"""A run as it is submitted, and where the server keeps it; needs no torch."""
+"""A submitted run and its files on the server; needs no torch."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from flexfl.spec.schema import Spec, parse
 
 STATE_FILE = "server.sqlite"
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""It names files; the server adds `run_id`'s digits to what a person has chosen."""
+"""A valid run ID, which is used in file names: the user's name with the digits of `run_id`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run as it is submitted.
+    """A submitted run.
 
-    name     of the run; its directory on the server is called so
-    spec     the settings, with as many clients as the roster
-    roster   the clients and their weights; the order gives each its place
-    resume   go on with the run of that name
-    present  of the roster, those whom the start waits for; by default all
-    threads  of the server; by default as many as torch takes
+    Attributes:
+        name: Name of the run, and of its directory on the server.
+        spec: The spec, with as many clients as the roster.
+        roster: The clients and their weights; the order gives each its index.
+        resume: Continue the run of that name.
+        present: The clients of the roster that the start waits for; by default all.
+        threads: Threads of the server; by default torch's choice.
     """
 
     name: str
@@ -40,11 +41,16 @@ class Plan:
     threads: int | None = None
 
     def settings(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the plan as a JSON-compatible dictionary."""
         return vars(self) | {"spec": to_toml(self.spec)}
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Plan:
+        """Return the plan in `settings`, which `settings()` has returned.
+
+        Raises:
+            InputError: The plan is not valid for a deployment.
+        """
         spec = parse(tomllib.loads(settings["spec"]), where="the spec")
         plan = cls(**{**settings, "spec": spec})
         for_network(spec)
@@ -58,10 +64,10 @@ class Plan:
 
 
 def run_id(name: str) -> str:
-    """Another one every time: a site never takes one run for another of the same name."""
+    """Return a unique ID, so that a site never confuses two runs of the same name."""
     return f"{name}-{secrets.token_hex(4)}"
 
 
 def live_file(folder: Path, name: str) -> Path:
-    """Where the server tells how a run goes."""
+    """Return the path of a run's status file on the server."""
     return folder / f"{name}.live.json"

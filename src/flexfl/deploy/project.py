@@ -1,4 +1,4 @@
-"""The project file of a federation: who takes part, and where the server is."""
+"""The project file of a federation: its clients, and the address of its server."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ _KEYS = ("name", "server", "port", "clients")
 
 
 def read_project(path: Path) -> Project:
-    """The project in a TOML file:
+    """Read a project from a TOML file:
 
-    name = "clinics"
-    server = "fl.example.org"
-    port = 8002
-    clients = ["north", "south"]      # or a table with weights: clients = {north = 2, south = 1}
+        name = "clinics"
+        server = "fl.example.org"
+        port = 8002
+        clients = ["north", "south"]      # or a table with weights: clients = {north = 2, south = 1}
+
+    Raises:
+        InputError: Lists all faults of the file.
     """
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What the owner of a site decides, and nobody else."""
+"""Settings of a site, which only its owner decides."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ SITE_FILE = "site.toml"
 
 
 class SiteSettings(BaseModel):
-    """`site.toml` in the folder of a site.
+    """The content of `site.toml` in the folder of a site.
 
-    data     an .npz file with train_x and train_y; without it, this client's part of the spec's dataset
-    threads  cores that it may use; by default as many as torch takes
-    paths    whether a run may name a file of this site as its data; by default not
-    modules  packages whose functions a run may name ("module:function"); by default none
+    Attributes:
+        data: An .npz file with train_x and train_y; by default this client's part of the spec's dataset.
+        threads: Number of cores to use; by default torch's choice.
+        paths: Whether a run may use a file of this site as its data.
+        modules: Packages whose functions a run may call ("module:function").
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,6 +33,11 @@ class SiteSettings(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> SiteSettings:
+        """Read the settings in `folder`; return the defaults if there is no file.
+
+        Raises:
+            InputError: The file is not valid.
+        """
         path = folder / SITE_FILE
         try:
             return cls.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

@@ -1,1 +1,1 @@
-"""The paper's networks, and a flat view of any nn.Module."""
+"""The paper's networks, and a flat parameter vector for any nn.Module."""

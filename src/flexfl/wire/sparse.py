@@ -1,11 +1,11 @@
-"""A vector as bytes and back: which components, then their values; or the dense vector if shorter.
+"""Encoding of vectors: the nonzero components and their values, or the dense vector if that is shorter.
 
     magic "FXFL" · version u8 · form u8 (1 sparse, 2 dense) · values u8 (1 float32, 2 float16,
     3 bfloat16, 4 float64) · 0 u8 · dim u32 · count u32 · CRC-32 u32 of all but itself ·
     the code of the indices (sparse only, `wire.subset`) · values
 
-All little-endian. The length follows from dim, count and the kind of values. Sending nothing takes
-no bytes at all.
+All little-endian. The length is determined by dim, count and the kind of values. A zero vector takes
+no bytes.
 """
 
 from __future__ import annotations
@@ -31,18 +31,24 @@ _LARGEST_TABLE = 1 << 20
 
 
 class WireError(FlexFLError):
-    """Bytes that are not a message."""
+    """Bytes that are not a valid message, or a vector that cannot be encoded."""
 
 
 def message_bytes(num_sent: IntArray, dim: int, values: str) -> IntArray:
-    """How long `encode` makes a message of k components; tested to be the length of its bytes."""
+    """Return the length of messages that `encode` makes of k components.
+
+    Args:
+        num_sent: Numbers of components k, (...,).
+        dim: Number of parameters D.
+        values: Kind of values, as in `encode`.
+    """
     k = np.asarray(num_sent)
     return _table(dim, values)[k] if dim <= _LARGEST_TABLE else _sizes(k, dim, values)
 
 
 @lru_cache(maxsize=4)
 def _table(dim: int, values: str) -> IntArray:
-    """The sizes for every k: an engine asks in every iteration, and the binomial takes its time."""
+    """Return the sizes for every k, cached: the engine needs them in every iteration."""
     return _sizes(np.arange(dim + 1), dim, values)
 
 
@@ -52,21 +58,30 @@ def _sizes(k: IntArray, dim: int, values: str) -> IntArray:
 
 
 def sendable(message: NDArray[Any], values: str) -> NDArray[Any]:
-    """What arrives of `message` if its values go as `values`; the rest stays with the sender.
+    """Return `message` as the receiver decodes it, with its values rounded to `values`.
 
-    A message with a value too large for them goes with all its digits.
+    The sender keeps the rest in its residual. A message with a value too large for that kind is not
+    rounded.
     """
     exact = "float64" if message.dtype.itemsize == 8 else "float32"
     return rounded(message, values if fits(message, values) else exact)
 
 
 def encode(message: NDArray[Any], values: str | None = None) -> bytes:
-    """The bytes of a message, given as the vector (D,) it adds; exact unless `values` says how to round."""
+    """Encode a vector, (D,).
+
+    Args:
+        message: The vector.
+        values: The kind to round values to, such as "float16"; by default they are exact.
+
+    Raises:
+        WireError: The vector is not finite.
+    """
     if not np.isfinite(message).all():
         raise WireError("message must be finite, got NaN or infinity")
     exact = "float64" if message.dtype.itemsize == 8 else "float32"
     kind = exact if values is None or not fits(message, values) else values
-    message = rounded(message, kind)  # what becomes zero is not sent
+    message = rounded(message, kind)  # values rounded to zero are not sent
     indices = np.flatnonzero(message)
     count, dim = len(indices), len(message)
     if not count:
@@ -79,7 +94,11 @@ def encode(message: NDArray[Any], values: str | None = None) -> bytes:
 
 
 def decode(data: bytes, dim: int) -> NDArray[Any]:
-    """The vector (D,) in `data`; trusts nothing."""
+    """Decode a vector, (D,), from bytes that may come from anyone: everything is checked.
+
+    Raises:
+        WireError: The bytes are not a valid message for `dim` parameters.
+    """
     if len(data) < _HEADER.size:
         raise WireError(f"message must have a header of {_HEADER.size} bytes, got {len(data)}")
     magic, version, form, code, zero, sender_dim, count, crc = _HEADER.unpack_from(data)
@@ -93,11 +112,11 @@ def decode(data: bytes, dim: int) -> NDArray[Any]:
     if zlib.crc32(body, zlib.crc32(data[: _HEADER.size - 4])) != crc:
         raise WireError("message fails its checksum")
     kind = _KINDS[code]
-    told = int(subset_bytes(np.asarray(count), dim)) if form == _SPARSE else 0
-    expected = told + count * SIZES[kind] if form == _SPARSE else dim * SIZES[kind]
+    index_bytes = int(subset_bytes(np.asarray(count), dim)) if form == _SPARSE else 0
+    expected = index_bytes + count * SIZES[kind] if form == _SPARSE else dim * SIZES[kind]
     if len(body) != expected:
         raise WireError(f"message must have {expected} bytes after its header, got {len(body)}")
-    found = unpack(body[told:], kind)
+    found = unpack(body[index_bytes:], kind)
     if not np.isfinite(found).all():
         raise WireError("message holds NaN or infinity")
     if form == _DENSE:
@@ -105,5 +124,5 @@ def decode(data: bytes, dim: int) -> NDArray[Any]:
             raise WireError(f"message must hold {count} components, got {np.count_nonzero(found)}")
         return found
     vector = np.zeros(dim, dtype=found.dtype)
-    vector[decode_subset(body[:told], count, dim)] = found
+    vector[decode_subset(body[:index_bytes], count, dim)] = found
     return vector

@@ -1,11 +1,11 @@
-"""Which k of d components, in as many bits as there are such choices: log2 of the binomial.
+"""Encoding of k out of d indices in log2 of the binomial coefficient bits.
 
-A range coder goes through the components; given that `ones` of the `left` ones that remain are
-chosen, the next is chosen with probability ones/left. These probabilities multiply to exactly
-1/(d over k), whichever components they are. So the length depends on k and d alone, and is known
-before anything is coded; a budget can be held against it.
+A range coder processes the components in order; if `ones` of the `left` remaining components are
+chosen, the next one is chosen with probability ones/left. These probabilities multiply to exactly
+1/(d over k) for every choice. So the length depends on k and d only, and is known before encoding;
+a policy can compare it with a budget.
 
-Any bytes decode to k ascending indices below d: there is no wrong order and no index out of range.
+Any bytes decode to k ascending indices below d: wrong orders or indices out of range cannot occur.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from flexfl.arrays import IntArray
 
 
 def subset_bytes(count: IntArray, dim: int) -> IntArray:
-    """How long the code of `count` of `dim` components is: log2 of the binomial, and a byte to end with.
+    """Return the length of the code of `count` out of `dim` components: log2 of the binomial, plus a byte.
 
-    Choices that leave nothing to tell, none or all, take no bytes.
+    Choosing none or all takes no bytes.
     """
     k = np.asarray(count, dtype=np.int64)
     bits = (math.lgamma(dim + 1.0) - gammaln(k + 1.0) - gammaln(dim - k + 1.0)) / math.log(2.0)
@@ -29,7 +29,7 @@ def subset_bytes(count: IntArray, dim: int) -> IntArray:
 
 
 def encode_subset(indices: IntArray, dim: int) -> bytes:
-    """The code of ascending `indices` below `dim`."""
+    """Encode ascending `indices` below `dim`."""
     size = int(subset_bytes(np.asarray(len(indices)), dim))
     if not size:
         return b""
@@ -42,7 +42,7 @@ def encode_subset(indices: IntArray, dim: int) -> bytes:
 
 
 def decode_subset(code: bytes | memoryview, count: int, dim: int) -> IntArray:
-    """The indices; `code` must have the length that `subset_bytes` tells."""
+    """Decode `count` indices below `dim`; `code` must have the length of `subset_bytes`."""
     if not 0 < count < dim:
         return np.arange(count)
     from flexfl.wire import coder

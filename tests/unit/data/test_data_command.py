@@ -109,8 +109,8 @@ def test_an_archive_by_hand(
     (tmp_path / file).write_bytes(content)
     code, out, errors = flexfl("fetch", name, "--from", str(tmp_path / file))
     assert (code, errors) == (0, "")
-    assert out.endswith(f", from {file}, by hand\n")
-    assert flexfl("verify", name) == (0, f"{name}: as it was fetched\n", "")
+    assert out.endswith(f", from {file}, added manually\n")
+    assert flexfl("verify", name) == (0, f"{name}: intact\n", "")
     assert web.requests == []
 
 
@@ -132,7 +132,7 @@ def test_a_folder_by_hand(flexfl: Flexfl, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(here)
     code, out, _ = flexfl("fetch", "fashion-mnist", "--from", ".")
     assert code == 0
-    assert out.endswith(", from here, by hand\n")
+    assert out.endswith(", from here, added manually\n")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | N
     assert code == 2
     assert errors.startswith("flexfl: 1 fault in the command:\n  --from cannot be used (")
     assert told in errors
-    assert "bring a folder with train-images-idx3-ubyte.gz" in errors
+    assert "provide a folder with train-images-idx3-ubyte.gz" in errors
     assert before is not None
     assert store.find(CATALOGUE["fashion-mnist"]) == before
     assert before.faults() == []
@@ -186,7 +186,7 @@ def test_verify_notices_a_flipped_byte(flexfl: Flexfl, folder: Path, file: str, 
     assert f"fashion-mnist: {path} has changed since it was fetched\n" in out
     assert out.endswith("  repair it with: flexfl data fetch fashion-mnist --again\n")
     assert flexfl("fetch", "fashion-mnist", "--again")[0] == 0
-    assert flexfl("verify", "fashion-mnist") == (0, "fashion-mnist: as it was fetched\n", "")
+    assert flexfl("verify", "fashion-mnist") == (0, "fashion-mnist: intact\n", "")
 
 
 @pytest.mark.parametrize("file", FILES)

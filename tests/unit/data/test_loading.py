@@ -28,7 +28,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for dataset, arrays in ((fashion(), FASHION), (cifar10(), CIFAR)):
         monkeypatch.setitem(CATALOGUE, dataset.name, dataset)
         with store.locked(dataset):
-            store.place(dataset, arrays, "a test")
+            store.save(dataset, arrays, "a test")
 
 
 def load(name: str = "fashion-mnist", seed: int = 1, **options: Any) -> Federated:
@@ -101,7 +101,7 @@ def test_the_fingerprint_tells_content_and_partition_apart(
     monkeypatch.setitem(CATALOGUE, "fashion-mnist", other)
     monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "another"))
     with store.locked(other):
-        store.place(other, one_pixel, "a test")
+        store.save(other, one_pixel, "a test")
     prints.append(load().fingerprint())
     assert len(set(prints)) == len(prints)
 
@@ -114,7 +114,7 @@ def test_the_fingerprint_does_not_depend_on_the_source(
         monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / str(number)))
         monkeypatch.setitem(CATALOGUE, "fashion-mnist", fashion())
         with store.locked(fashion()):
-            store.place(fashion(), FASHION, source)
+            store.save(fashion(), FASHION, source)
         prints.add(load().fingerprint())
     monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "web"))
     fetch(fashion(good(web)))

@@ -146,7 +146,7 @@ def test_apt_get_does_not_know_the_package(tmp_path: Path, tool: Tool) -> None:
 )
 def test_apt_get_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
     tool("apt-get", told)
-    with pytest.raises(SourceError, match="apt-get does not tell where dataset lies"):
+    with pytest.raises(SourceError, match="apt-get gives no address of dataset"):
         read(DebianPackage("dataset"), tmp_path)
 
 
@@ -188,7 +188,7 @@ def test_npm_cannot_reach_its_registry(tmp_path: Path, tool: Tool) -> None:
     with pytest.raises(SourceError) as caught:
         read(NpmPackage("pictures", "1.0"), tmp_path)
     reason = "npm error code E404; npm error 404 Not Found - GET pictures"
-    assert str(caught.value) == f"npm view failed ({reason}); is its registry within reach?"
+    assert str(caught.value) == f"npm view failed ({reason}); is its registry reachable?"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_npm_cannot_reach_its_registry(tmp_path: Path, tool: Tool) -> None:
 )
 def test_npm_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
     tool("npm", told)
-    with pytest.raises(SourceError, match=r"npm does not tell where pictures@1\.0 lies"):
+    with pytest.raises(SourceError, match=r"npm gives no address of pictures@1\.0"):
         read(NpmPackage("pictures", "1.0"), tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Who holds which samples; one file for each way. Options and their defaults: `spec.partition`."""
+"""Partitioners, one per file; their options and defaults are in `spec.partition`."""
 
 from __future__ import annotations
 

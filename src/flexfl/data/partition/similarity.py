@@ -1,4 +1,4 @@
-"""Between sorted by label and iid, by one number."""
+"""Similarity partition: a mixture of IID data and data sorted by label."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from flexfl.data.partition.classes import Labels, need_classes
 def similarity(
     labels: Labels, clients: int, generator: np.random.Generator, *, similarity: float
 ) -> list[IntArray]:
-    """A share s = `similarity` of each client's data is iid; the rest is sorted by label, dealt in order.
+    """Make a share s = `similarity` of each client's data IID; split the rest in the order of labels.
 
-    The "s % similarity" of the SCAFFOLD paper (Karimireddy et al., 2020). All clients have equally
-    many samples, within one, and ⌊s·S + ½⌋ of all S are iid.
+    This is the "s % similarity" of the SCAFFOLD paper (Karimireddy et al., 2020). All clients have
+    equally many samples, within one, and ⌊s·S + ½⌋ of all S are IID.
     """
     need_classes(labels, "similarity")
     ends = np.cumsum([len(part) for part in np.array_split(labels, clients)])

@@ -16,7 +16,7 @@ from flexfl.results.run import Run
 from stopping import FLEXFL, stopped_once
 
 SMALL = ["--set", "data.clients=10", "--set", "train.iterations=6", "--set", "train.evaluate_every=3"]
-pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
+pytestmark = pytest.mark.xdist_group("run_many")  # they start processes of their own
 
 
 def flexfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -80,7 +80,7 @@ def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
     assert code == 130, errors
     assert "Traceback" not in errors
     assert "failed" not in errors
-    hint = re.search(r"go on with: flexfl (.*)", errors)
+    hint = re.search(r"resume with: flexfl (.*)", errors)
     assert hint is not None
     # With another number of jobs: what has begun keeps its threads.
     resumed = flexfl(*hint[1].replace("--jobs 2", "--jobs 1").split(), cwd=tmp_path)
