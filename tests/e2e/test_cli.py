@@ -344,7 +344,7 @@ def test_interrupt_and_resume(here: Path, uninterrupted: subprocess.CompletedPro
 def test_a_model_that_does_not_fit_the_labels_is_refused(tmp_path: Path) -> None:
     few = ["--set", "model.options.classes=7", "--quiet"]
     message = refused(flexfl("run", "quickstart", *SMALL, *few, cwd=tmp_path))
-    assert "must give one output for each of the 10 classes, got (7,)" in message
+    assert "must return one output for each of the 10 classes, got (7,)" in message
     assert not (tmp_path / "runs").exists()
 
 

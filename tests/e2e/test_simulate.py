@@ -215,14 +215,14 @@ COLUMN = flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))])
     ("model", "data", "loss", "told"),
     [
         (network(nn.Linear(6, 1)), NUMBERS, None, "must have outputs of the labels' shape"),
-        (network(nn.Linear(6, 2)), DATA, None, "must give one output for each of the 3 classes"),
+        (network(nn.Linear(6, 2)), DATA, None, "must return one output for each of the 3 classes"),
         (
             network(),
             flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))]),
             None,
             "loss must accept",
         ),
-        (network(), DATA, lambda out, y: out.sum(dim=1), "loss must give the mean loss of a minibatch"),
+        (network(), DATA, lambda out, y: out.sum(dim=1), "loss must return the mean loss of a minibatch"),
         (network(nn.Linear(6, 1)), DATA, lambda out, y: out[y].mean() / 0 + out.nope, "loss must accept"),
         (network(), DATA, lambda out, y: (out.argmax(1) != y).double().mean(), "loss must depend on"),
         (network(nn.LazyLinear(3)), DATA, None, r"model\.0\.weight must have a shape"),

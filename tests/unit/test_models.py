@@ -166,7 +166,7 @@ def test_other_normalisations_are_fine(norm: nn.Module) -> None:
 )
 def test_too_few_outputs_are_refused(module: nn.Module, shape: tuple[int, ...]) -> None:
     (fault,) = check_model(module, torch.zeros(2, 3), 5)
-    assert fault.rule == "must give one output for each of the 5 classes"
+    assert fault.rule == "must return one output for each of the 5 classes"
     assert fault.value == shape
     assert "5" in fault.remedy
 

@@ -409,7 +409,7 @@ def test_runs_of_different_length_are_cut_and_said_to_be(tmp_path: Path) -> None
     long = write_run(tmp_path / "a", seed=1, iterations=20)
     short = write_run(tmp_path / "b", seed=2, iterations=8, finished=False)
     markup = page_of(tmp_path / "out", long, short)
-    assert "runs have 8, 20 iterations: cut to the first 8" in markup
+    assert "runs have 8, 20 iterations: truncated to the first 8" in markup
     line = next(trace for trace in charts_of(markup)["uplink_cost"]["data"] if trace.get("name") == "online")
     assert line["x"] == list(range(8))
 

@@ -34,10 +34,13 @@ def paper(
         int | None, typer.Option("--seeds", min=1, help="Seeds 1 … N.", show_default="the paper's 20 or 5")
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option("--iterations", min=1, show_default="the paper's 10,000")
+        int | None, typer.Option("--iterations", min=1, help="Iterations.", show_default="the paper's 10,000")
     ] = None,
     evaluate_every: Annotated[
-        int | None, typer.Option("--evaluate-every", min=1, show_default="the paper's 50 iterations")
+        int | None,
+        typer.Option(
+            "--evaluate-every", min=1, help="Iterations between evaluations.", show_default="the paper's 50"
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -192,7 +192,7 @@ def _cost(groups: Sequence[Group], knob: str) -> Panel:
     off = [curve for curve in curves if curve.mean[-1] > beyond]
     if 0 < len(off) < len(curves):
         ends = "; ".join(f"{curve.label} (ends at {curve.mean[-1]:.3g})" for curve in off)
-        notes += (f"above the range: {ends}",)
+        notes += (f"off the scale: {ends}",)
     inside = curves if len(off) == len(curves) else [curve for curve in curves if curve not in off]
     settled = [float(curve.highest[curve.x >= _UNSETTLED * curve.x[-1]].max()) for curve in inside]
     per = "per iteration" if knob == "downlink" else "per client and iteration"

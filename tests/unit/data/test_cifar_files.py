@@ -177,8 +177,8 @@ def test_tuples_within_tuples_do_not_overrun_the_stack() -> None:
 @pytest.mark.parametrize("number", [2**25, 2**32 - 1])
 def test_a_memory_that_is_asked_for_by_a_number(number: int) -> None:
     told = refused(b"\x80\x02}r" + struct.pack("<I", number) + b".")
-    assert f"remembers something as number {number}" in told
-    assert "remembers something" in refused(b"}p33554432\n.")
+    assert f"stores a value under number {number}" in told
+    assert "stores a value" in refused(b"}p33554432\n.")
 
 
 def test_an_array_is_not_made_over_and_over() -> None:

@@ -166,7 +166,7 @@ def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | N
 
 
 def test_verify_what_is_not_here(flexfl: Flexfl) -> None:
-    told = "fashion-mnist: not here; fetch it with: flexfl data fetch fashion-mnist\n"
+    told = "fashion-mnist: not stored; fetch it with: flexfl data fetch fashion-mnist\n"
     assert flexfl("verify", "fashion-mnist") == (2, told, "")
     code, out, _ = flexfl("verify")  # nobody asked for it by name
     assert code == 0
@@ -224,10 +224,10 @@ def test_list(flexfl: Flexfl, folder: Path) -> None:
     assert (code, errors) == (0, "")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
     assert rows == [
-        ["fashion-mini", "a part of Fashion-MNIST", "6,000 + 1,000", "MIT", "ships with flexfl"],
+        ["fashion-mini", "a subset of Fashion-MNIST", "6,000 + 1,000", "MIT", "bundled with flexfl"],
         [
             "fashion-mnist",
-            "pictures of clothes, 28 × 28, 10 classes",
+            "images of clothes, 28 × 28, 10 classes",
             "20 + 10",
             "MIT",
             "0 MB, from official archive (good.tar.gz)",

@@ -172,7 +172,7 @@ def test_nothing_is_written_anywhere_else(
 
 def test_a_store_that_is_no_folder(folder: Path, web: Loopback) -> None:
     folder.write_text("a file", encoding="utf-8")
-    with pytest.raises(FlexFLError, match=r"store cannot be written .*; name another folder in FLEXFL_DATA"):
+    with pytest.raises(FlexFLError, match=r"store cannot be written .*; set FLEXFL_DATA to another folder"):
         fetch(fashion(good(web)))
 
 
@@ -190,7 +190,9 @@ def test_a_disk_that_is_full(web: Loopback, folder: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, hard))
     try:
-        with pytest.raises(FlexFLError, match=r"store cannot be written .*; name another folder"):
+        with pytest.raises(
+            FlexFLError, match=r"store cannot be written .*; set FLEXFL_DATA to another folder"
+        ):
             fetch(entry)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

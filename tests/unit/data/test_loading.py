@@ -14,7 +14,7 @@ from flexfl.data.catalogue import CATALOGUE, FASHION_MNIST
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.data.fetch import fetch
-from flexfl.data.images import CIFAR10, Images
+from flexfl.data.images import CIFAR10, PixelScaling
 from flexfl.data.sources.system import SystemPackage
 from flexfl.errors import FlexFLError, InputError
 from flexfl.spec.sections import DataSpec
@@ -52,7 +52,7 @@ def test_a_stored_dataset_is_mapped_and_right_to_the_bit(
     folder: Path, name: str, arrays: dict[str, np.ndarray]
 ) -> None:
     data = load(name)
-    images = CATALOGUE[name].images
+    images = CATALOGUE[name].scaling
     for split in ("train", "test"):
         x, y = getattr(data, f"{split}_x"), getattr(data, f"{split}_y")
         assert mapped(x, folder / name / f"{split}_x.npy")
@@ -142,7 +142,7 @@ def test_a_dataset_that_is_not_here(monkeypatch: pytest.MonkeyPatch, web: Loopba
         load()
     assert str(caught.value) == (
         "fashion-mnist is not on this machine yet; fetch it with: flexfl data fetch fashion-mnist "
-        "(or name your own files in data.path)"
+        "(or set data.path to your own files)"
     )
     assert web.requests == []
 
@@ -171,11 +171,11 @@ def test_files_of_one_s_own_with_an_array_that_has_no_axes(tmp_path: Path) -> No
 
 
 def test_images_in_colour_have_their_channels_first() -> None:
-    with pytest.raises(InputError, match="put the channels first"):
+    with pytest.raises(InputError, match="move the channels to the front"):
         CIFAR10(np.zeros((2, 32, 32, 3), np.uint8))
 
 
-@pytest.mark.parametrize("images", [Images((0.5,), (0.25,)), CIFAR10])
-def test_looked_up_bytes_are_what_the_formula_gives(images: Images) -> None:
+@pytest.mark.parametrize("images", [PixelScaling((0.5,), (0.25,)), CIFAR10])
+def test_looked_up_bytes_are_what_the_formula_gives(images: PixelScaling) -> None:
     pixels = random_arrays(3, (3, 8, 8), 30, 1)["train_x"]
     assert images(pixels).tobytes() == images(pixels.astype(np.float32)).tobytes()

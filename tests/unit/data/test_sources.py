@@ -40,7 +40,7 @@ def assert_brings(entry: Dataset, arrays: dict[str, Any], folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [f".{entry.name}.lock", entry.name]
     found = stored.arrays()
     for name in ARRAYS:
-        expected = entry.images(arrays[name]) if name.endswith("x") else arrays[name].astype("int64")
+        expected = entry.scaling(arrays[name]) if name.endswith("x") else arrays[name].astype("int64")
         assert found[name].dtype == expected.dtype
         assert found[name].tobytes() == expected.tobytes()
 
@@ -153,7 +153,7 @@ def test_apt_get_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
 def test_a_package_that_is_another_than_apt_get_tells(web: Loopback, tmp_path: Path, tool: Tool) -> None:
     web.files["dataset.deb"] = deb({"one": b"1"})
     tool("apt-get", uri(web, "dataset.deb", deb({"one": b"2"})))
-    with pytest.raises(SourceError, match="another checksum"):
+    with pytest.raises(SourceError, match="wrong checksum"):
         read(DebianPackage("dataset"), tmp_path)
 
 

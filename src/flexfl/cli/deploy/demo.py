@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    spec: Annotated[str, typer.Argument(metavar="[SPEC]", help="A bundled spec, or a TOML file.")] = "demo",
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.")] = "demo",
     clients: Annotated[int, typer.Option("--clients", min=1, help="How many clients to start.")] = 3,
     set_: Set = None,
     out: Annotated[

@@ -77,7 +77,7 @@ def status(kit: AdminKit) -> None:
         for client in project.clients:
             console.print(f"{client}: {'connected' if client in connected else 'not connected'}")
         for name in dict.fromkeys(str(job["name"]) for job in admin.jobs()):
-            console.print(_status_text(name, admin.live(name)), markup=False)
+            console.print(_status_text(name, admin.live(name)))
 
 
 def stop(kit: AdminKit) -> None:
@@ -131,7 +131,7 @@ def _watch(console: Console, admin: Session, name: str, total: int, before: Live
         except KeyboardInterrupt:
             console.print(f"{name} continues on the server")
             return
-    console.print(_status_text(name, live), markup=False)
+    console.print(_status_text(name, live))
     if live.more["state"] == "failed":
         raise FlexFLError(f"{name} has failed")
 

@@ -61,6 +61,7 @@ def load_project(path: Path) -> Project:
 
 
 def create_console() -> Console:
+    """Return a console without markup, so that brackets in names are printed as they are."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False)
