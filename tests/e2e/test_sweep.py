@@ -115,7 +115,7 @@ def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Pa
     before = stamps(tmp_path)
     refused = asked_for(5, tmp_path)
     assert refused.returncode == 2
-    assert refused.stderr.count("or for a number at which it was evaluated") == 2
+    assert refused.stderr.count("or to a number at which the run was evaluated") == 2
     assert json.loads(refused.stdout)["rate [/low], seed 3"]["iterations"] == 5
     assert all(before[path] == stamps(tmp_path)[path] for path in before if path.parent in two_seeds)
 

@@ -109,7 +109,7 @@ def test_a_method_far_below_is_named_and_does_not_press_the_others(tmp_path: Pat
     methods = Method("good", runs(tmp_path / "a")), Method("bad", runs(tmp_path / "b", shift=0.6))
     panels = {panel.key: panel for panel in Evidence("fig1", "", methods, ()).section.panels}
     accuracy = panels["test_accuracy"]
-    assert accuracy.notes == ("bad lies below (ends at 0.20)",)
+    assert accuracy.notes == ("bad is below (ends at 0.20)",)
     assert accuracy.y_range[0] > 0.1
     assert [curve.low is None for curve in accuracy.curves] == [False, True]
 
@@ -138,7 +138,7 @@ def test_a_loss_far_above_is_named_and_does_not_press_the_others(tmp_path: Path)
     losses = {n: {"train_loss": 30.0, "test_accuracy": 0.1, "seconds": 0.0} for n in (0, 10, 20)}
     bad = Method("bad", (Run(write_run(tmp_path / "b", evaluations=losses)),))
     panels = {panel.key: panel for panel in Evidence("fig1", "", (good, bad), ()).section.panels}
-    assert panels["train_loss"].notes == ("bad lies above (ends at 30)",)
+    assert panels["train_loss"].notes == ("bad is above (ends at 30)",)
     assert panels["train_loss"].y_range[1] < 3
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flexfl.cli.sweep import JOBS, Place, cores
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flexfl.report.evidence import Evidence
 
 
 class FigureName(StrEnum):
@@ -60,10 +65,8 @@ def paper(
     from rich.console import Console
 
     from flexfl.cli.run_many import run_many
-    from flexfl.cli.show import show_evidence
     from flexfl.experiments.finished import refuse_other_specs
     from flexfl.experiments.paper import FIGURES, SETUPS, cells_of, evidence_of
-    from flexfl.report.evidence_page import write_evidence
 
     setup = SETUPS[dataset.value]
     figures = list(FIGURES.values()) if figure is FigureName.all else [FIGURES[figure.value]]
@@ -80,10 +83,18 @@ def paper(
     console = Console(file=sys.stdout, quiet=quiet, highlight=False, markup=False)
     resume_command = ["flexfl", *sys.argv[1:]]
     run_many(console, cells, resume_command, jobs=jobs or cores(), on=on.value, table=False)
+    evidence = [evidence_of(entry, setup, cells) for entry in figures]
+    _draw(console, evidence, f"FlexFL on {setup.title}", results or base / "figures")
+
+
+def _draw(console: Console, figures: list[Evidence], title: str, out: Path) -> None:
+    """Write the figures and print their tables."""
+    from flexfl.cli.show import show_evidence
+    from flexfl.report.evidence_page import write_evidence
+
     with console.status("drawing"):
-        evidence = [evidence_of(entry, setup, cells) for entry in figures]
-        page = write_evidence(evidence, f"FlexFL on {setup.title}", results or base / "figures")
-    for found in evidence:
-        show_evidence(console, found)
+        page = write_evidence(figures, title, out)
+    for figure in figures:
+        show_evidence(console, figure)
     console.print(f"figures        {page.parent}", soft_wrap=True)
     console.print(f"open           {page}", soft_wrap=True)

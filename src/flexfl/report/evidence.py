@@ -54,10 +54,12 @@ class Evidence:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
+        """A group for each method."""
         return tuple(group_of(method.label, method.runs) for method in self.methods)
 
     @cached_property
     def section(self) -> Section:
+        """The figure's panels."""
         panels = overview_panels(sections_of(self.groups))
         named = [replace(panel, title=_TITLES[panel.key]) for panel in panels]
         named = [_ZOOMS[panel.key](panel) if panel.key in _ZOOMS else panel for panel in named]
@@ -66,6 +68,7 @@ class Evidence:
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
+        """The table's rows, one for each method."""
         return tuple(_row(method, self.targets) for method in self.methods)
 
     def write(self, out: Path) -> list[Path]:
@@ -208,7 +211,7 @@ def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:
 
 
 def _zoom_accuracy(panel: Panel) -> Panel:
-    """Fit the y range to the best curves; a note names those that lie far below."""
+    """Fit the y range to the best curves; a note names those far below."""
     best = max(float(curve.mean[-1]) for curve in panel.curves)
     below = [curve for curve in panel.curves if curve.mean[-1] < _FAR_BELOW * best]
     inside = [curve for curve in panel.curves if curve not in below]
@@ -216,7 +219,7 @@ def _zoom_accuracy(panel: Panel) -> Panel:
     low = max(0.0, min(starts) - 0.05)
     top = max(float(curve.highest.max()) for curve in inside)
     off = [curve for curve in below if curve.mean[-1] < low]
-    note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in off]
+    note = [f"{curve.label} is below (ends at {curve.mean[-1]:.2f})" for curve in off]
     return _with_range(panel, off, (low, top + 0.05 * (top - low)), note)
 
 
@@ -227,7 +230,7 @@ def _zoom_loss(panel: Panel) -> Panel:
     inside = [curve for curve in panel.curves if curve not in above]
     top = max(float(curve.mean[curve.x >= 0.5 * _SETTLED * curve.x[-1]].max()) for curve in inside)
     off = [curve for curve in above if curve.mean[-1] > 1.1 * top]
-    note = [f"{curve.label} lies above (ends at {curve.mean[-1]:.3g})" for curve in off]
+    note = [f"{curve.label} is above (ends at {curve.mean[-1]:.3g})" for curve in off]
     return _with_range(panel, off, (0.0, 1.1 * top), note)
 
 

@@ -94,6 +94,7 @@ class Run:
 
     @property
     def seed(self) -> int:
+        """The seed of the run."""
         return int(self.spec["train"]["seed"])
 
     def average_cost(self, knob: str) -> FloatArray:

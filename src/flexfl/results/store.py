@@ -78,15 +78,18 @@ class MetricStore:
             raise RunDirectoryError(f"{path} has format {found}, this version reads {FORMAT}")
 
     def close(self) -> None:
+        """Close the file; rows that are not committed are lost."""
         self._db.close()
 
     # Metadata ----------------------------------------------------------------------------
 
     def meta(self, key: str) -> str | None:
+        """Return the metadata stored under `key`; None if there is none."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
+        """Store metadata at once, without `commit`."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     # Writing -----------------------------------------------------------------------------

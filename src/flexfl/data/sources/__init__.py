@@ -21,13 +21,17 @@ class SourceError(FlexFLError):
 
 @runtime_checkable
 class Source(Protocol):
-    """One source; `local` ones need no network."""
+    """A source of a dataset."""
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """A short description for the user."""
+        ...
 
     @property
-    def local(self) -> bool: ...
+    def local(self) -> bool:
+        """Whether it needs no network."""
+        ...
 
     def read(self, wanted: Collection[str], work: Path, on_bytes: OnBytes) -> Members:
         """Return those of the `wanted` files that the source has.
