@@ -1,4 +1,4 @@
-"""The same runs on Ray: the same numbers, and none stops another; here with two workers on this machine."""
+"""Runs on Ray, with two workers on this machine: the same results as in processes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def test_the_same_numbers_as_in_processes_of_this_machine(ray: Any, tmp_path: Path) -> None:
     """Beside two that fail; the last leaves its threads open, which makes one on Ray."""
-    told: list[tuple[str, str]] = []
+    states: list[tuple[str, str]] = []
     (tmp_path / "file").touch()
     cells = [
         cell(tmp_path / "file", "nowhere", *SMALL),
@@ -77,14 +77,14 @@ def test_the_same_numbers_as_in_processes_of_this_machine(ray: Any, tmp_path: Pa
         cell(tmp_path / "ray", "one", *SMALL, "train.seed=1", "engine.threads=1"),
         cell(tmp_path / "ray", "two", *SMALL, "train.seed=2"),
     ]
-    outcomes = run_cells_on_ray(cells, on_change=lambda found: told.append((found.cell.name, found.state)))
+    outcomes = run_cells_on_ray(cells, on_change=lambda found: states.append((found.cell.name, found.state)))
     assert [found.cell for found in outcomes] == cells
     nowhere, steep, *good = outcomes
     assert nowhere.state == steep.state == "failed"
     assert "cannot be created" in nowhere.error
     assert re.match(r"the gradient of client \d+", steep.error)
     assert [(found.state, found.error, found.iteration) for found in good] == [("done", "", 6)] * 2
-    assert {("one", "running"), ("one", "done"), ("two", "running"), ("two", "done")} <= set(told)
+    assert {("one", "running"), ("one", "done"), ("two", "running"), ("two", "done")} <= set(states)
     here = [
         cell(tmp_path / "here", name, *SMALL, f"train.seed={seed}", "engine.threads=1")
         for seed, name in ((1, "one"), (2, "two"))
@@ -214,6 +214,6 @@ def test_a_sweep_from_the_command_line(tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [found["iterations"] for found in told.values()] == [4, 4]
+    summaries = json.loads(done.stdout)
+    assert [found["iterations"] for found in summaries.values()] == [4, 4]
     assert sorted(path.name for path in (tmp_path / "runs/trial/trial").iterdir()) == ["seed-1", "seed-2"]

@@ -212,7 +212,7 @@ COLUMN = flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))])
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "loss", "told"),
+    ("model", "data", "loss", "reason"),
     [
         (network(nn.Linear(6, 1)), NUMBERS, None, "must have outputs of the labels' shape"),
         (network(nn.Linear(6, 2)), DATA, None, "must return one output for each of the 3 classes"),
@@ -224,13 +224,13 @@ COLUMN = flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))])
         ),
         (network(), DATA, lambda out, y: out.sum(dim=1), "loss must return the mean loss of a minibatch"),
         (network(nn.Linear(6, 1)), DATA, lambda out, y: out[y].mean() / 0 + out.nope, "loss must accept"),
-        (network(), DATA, lambda out, y: (out.argmax(1) != y).double().mean(), "loss must depend on"),
+        (network(), DATA, lambda out, y: (out.argmax(1) != y).double().mean(), "loss must be differentiable"),
         (network(nn.LazyLinear(3)), DATA, None, r"model\.0\.weight must have a shape"),
         (with_nothing(), DATA, None, r"model\.nothing must hold at least one number"),
     ],
 )
-def test_outputs_labels_and_loss_must_fit(model, data, loss, told):
-    with pytest.raises(flexfl.InputError, match=told):
+def test_outputs_labels_and_loss_must_fit(model, data, loss, reason):
+    with pytest.raises(flexfl.InputError, match=reason):
         simulate(model, data, loss=loss)
 
 

@@ -1,4 +1,4 @@
-"""Sweeps and the paper's figures from the command line: nothing twice, nothing lost, none stops another."""
+"""Sweeps and the paper's figures from the command line: no run is repeated, lost, or stopped by another."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Pat
     file.write_text(SWEEP.replace("iterations = 6", "iterations = 9").replace("1e30", "0.2"))
     longer = flexfl("sweep", "trial.toml", "--out", "runs/trial", "--json", cwd=tmp_path)
     assert longer.returncode == 2
-    told = json.loads(longer.stdout)
-    assert [told[f"{name}, seed 1"]["iterations"] for name in ("flat", "greedy")] == [9, 9]
+    summaries = json.loads(longer.stdout)
+    assert [summaries[f"{name}, seed 1"]["iterations"] for name in ("flat", "greedy")] == [9, 9]
 
 
 TWO_SEEDS = """
@@ -107,10 +107,10 @@ def asked_for(iterations: int, tmp_path: Path) -> subprocess.CompletedProcess[st
 
 
 def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Path], tmp_path: Path) -> None:
-    told = json.loads(asked_for(4, tmp_path).stdout)
-    assert {name: summary["iterations"] for name, summary in told.items()} == dict.fromkeys(told, 4)
+    summaries = json.loads(asked_for(4, tmp_path).stdout)
+    assert {name: summary["iterations"] for name, summary in summaries.items()} == dict.fromkeys(summaries, 4)
     whole = Run(two_seeds[0])
-    found = told["rate [/low], seed 1"]["test_accuracy"]
+    found = summaries["rate [/low], seed 1"]["test_accuracy"]
     assert found == whole.evaluations["test_accuracy"][whole.evaluations["iteration"] == 4]
     before = stamps(tmp_path)
     refused = asked_for(5, tmp_path)
@@ -121,18 +121,18 @@ def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Pa
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "reason"),
     [("spec.toml", "spec.toml cannot be read"), ("metrics.sqlite", "is not a run's metrics")],
 )
 def test_a_damaged_run_does_not_stop_the_others(
-    two_seeds: list[Path], tmp_path: Path, file: str, told: str
+    two_seeds: list[Path], tmp_path: Path, file: str, reason: str
 ) -> None:
     for old in two_seeds[0].glob(f"{file}*"):
         old.unlink()
     (two_seeds[0] / file).write_text("not [ what it was" * 100)
     done = asked_for(6, tmp_path)
     assert done.returncode == 2
-    assert re.search(rf"rate \[/low\], seed 1 failed: .*{told}", done.stderr)
+    assert re.search(rf"rate \[/low\], seed 1 failed: .*{reason}", done.stderr)
     assert "Traceback" not in done.stderr
     found = json.loads(done.stdout)
     assert [found[f"rate [/low], seed {seed}"]["iterations"] for seed in (2, 3)] == [6, 6]

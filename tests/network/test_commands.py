@@ -58,8 +58,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "spec.toml").write_text(SPEC)
     rng = np.random.default_rng(0)
     np.savez(folder / "own.npz", train_x=rng.integers(0, 255, (64, 28, 28)), train_y=np.arange(64) % 10)
-    told = flexfl("provision", "clinics.toml", cwd=folder)
-    assert "created server, admin, north, south" in told
+    output = flexfl("provision", "clinics.toml", cwd=folder)
+    assert "created server, admin, north, south" in output
     assert "all kits exist already" in flexfl("provision", "clinics.toml", cwd=folder)
     commands = {
         "server": ["server", "kits/server"],
@@ -83,9 +83,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for process in running.values():
             process.send_signal(signal.SIGINT)
         for name, process in running.items():
-            said, _ = process.communicate(timeout=60)
-            assert process.returncode == 0, (name, said)
-            assert "stopped" in said
+            output, _ = process.communicate(timeout=60)
+            assert process.returncode == 0, (name, output)
+            assert "stopped" in output
 
 
 def _wait_for(folder: Path, words: str) -> None:
@@ -101,8 +101,8 @@ def _wait_for(folder: Path, words: str) -> None:
 
 
 def test_submit_status_resume_stop(place: Path) -> None:
-    told = flexfl("submit", "kits/admin", "spec.toml", cwd=place)
-    assert "spec: finished, iteration 60 of 60" in told
+    output = flexfl("submit", "kits/admin", "spec.toml", cwd=place)
+    assert "spec: finished, iteration 60 of 60" in output
     run = Run(place / "kits/server/flexfl/spec")
     assert run.summary is not None
     assert run.summary["clients"] == 2

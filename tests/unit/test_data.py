@@ -202,8 +202,8 @@ def test_an_unknown_partition() -> None:
 )
 def test_a_name_is_a_table_with_the_defaults(given_partition: str, table: dict[str, Any]) -> None:
     named = Federated.split(pair(60, classes=4), clients=6, partition=given_partition)
-    told = Federated.split(pair(60, classes=4), clients=6, partition=table)
-    assert named.fingerprint() == told.fingerprint()
+    given_as_table = Federated.split(pair(60, classes=4), clients=6, partition=table)
+    assert named.fingerprint() == given_as_table.fingerprint()
 
 
 def test_a_partition_with_options() -> None:

@@ -92,10 +92,10 @@ def test_files(evidence: Evidence, tmp_path: Path) -> None:
     assert float(at_10["downlink_cost"]) == pytest.approx(
         evidence.methods[0].runs[0].average_cost("downlink")[9]
     )
-    told = (tmp_path / "out" / "fig1.md").read_text().splitlines()
-    assert told[0].startswith("| method | seeds | final accuracy | training loss | iterations to 0.60 |")
-    assert "| 12.5 ± 3.5 | 20 (1 of 2) |" in told[2]
-    assert "| – | – |" in told[3]
+    lines = (tmp_path / "out" / "fig1.md").read_text().splitlines()
+    assert lines[0].startswith("| method | seeds | final accuracy | training loss | iterations to 0.60 |")
+    assert "| 12.5 ± 3.5 | 20 (1 of 2) |" in lines[2]
+    assert "| – | – |" in lines[3]
     assert points[0]["compute_cost"] == ""  # nothing was spent before the first iteration
 
 

@@ -297,7 +297,7 @@ def test_a_model_by_import_path(own_module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "field", "told"),
+    ("name", "options", "field", "reason"),
     [
         ("own_model_of_this_test:absent", {}, "model.name", "absent"),
         ("no_such_module_at_all:net", {}, "model.name", "no_such_module_at_all"),
@@ -311,12 +311,12 @@ def test_a_model_by_import_path(own_module: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("own_module")
-def test_a_model_that_cannot_be_built(name: str, options: dict[str, Any], field: str, told: str) -> None:
+def test_a_model_that_cannot_be_built(name: str, options: dict[str, Any], field: str, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         build(name, **options)
     (fault,) = caught.value.faults
     assert fault.field == field
-    assert told in str(fault)
+    assert reason in str(fault)
     assert fault.remedy
 
 

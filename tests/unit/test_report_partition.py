@@ -1,4 +1,4 @@
-"""The picture of a partition: what is map_, what is map_ together, and whose it is."""
+"""The map of a partition: its counts, how neighbours are combined, and which groups it belongs to."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def large(clients: int, classes: int) -> Partition:
     return Partition(n % 7 + 1, classes, np.stack([n, n % classes, n % 7 + 1], axis=1))
 
 
-# What is map_ -----------------------------------------------------------------------------
+# Content ------------------------------------------------------------------------------------
 
 
 def test_counts_by_class_and_client() -> None:
@@ -229,7 +229,7 @@ def test_the_figure(tmp_path: Path) -> None:
     alone = imread(tmp_path / "partition.png")
     assert 400 <= alone.shape[0] <= 700
     blue = alone[..., 2] - alone[..., 0] > 0.2
-    assert blue.mean() > 0.1  # samples are map_
+    assert blue.mean() > 0.1  # samples are drawn
 
 
 def test_the_page_has_a_section_of_its_own(tmp_path: Path) -> None:

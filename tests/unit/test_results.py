@@ -575,10 +575,10 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_rewound(tmp_path: Path, 
         write_checkpoint(path, {"params": np.zeros(3)})
     else:
         path.write_bytes(good[:-1] + (bytes([good[-1] ^ 1]) if damage == "flipped" else b""))
-    told = {name: (tmp_path / name).read_bytes() for name in ("spec.toml", "summary.json")}
+    before = {name: (tmp_path / name).read_bytes() for name in ("spec.toml", "summary.json")}
     with pytest.raises(RunDirectoryError, match="checkpoint-00000004"):
         open_run(tmp_path, resume=True)
-    assert told == {name: (tmp_path / name).read_bytes() for name in told}
+    assert before == {name: (tmp_path / name).read_bytes() for name in before}
     run = Run(tmp_path)
     assert_array_equal(run.iterations["iteration"], range(4))
     assert_array_equal(run.evaluations["iteration"], [0, 4])

@@ -118,8 +118,8 @@ def test_values_that_look_alike_have_folders_of_their_own(
 
 
 def test_two_cells_in_one_folder_are_refused() -> None:
-    told = _shared_folders(["a, b", "a-b", "c"])
-    assert [str(fault) for fault in told] == [
+    faults_found = _shared_folders(["a, b", "a-b", "c"])
+    assert [str(fault) for fault in faults_found] == [
         "the sweep uses the folder of a, b twice, got 'a-b'; rename a variant or value"
     ]
 

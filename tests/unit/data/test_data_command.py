@@ -43,8 +43,8 @@ def flexfl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(sys, "argv", ["flexfl", "data", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out, output.err
 
     return run
 
@@ -136,7 +136,7 @@ def test_a_folder_by_hand(flexfl: Flexfl, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         (None, "No such file or directory"),
         (b"", "empty file"),
@@ -145,7 +145,7 @@ def test_a_folder_by_hand(flexfl: Flexfl, tmp_path: Path, monkeypatch: pytest.Mo
         (tar(idx_files(random_arrays(5, (28, 28), 20, 10))), "train_x must have the SHA-256"),
     ],
 )
-def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | None, told: str) -> None:
+def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | None, reason: str) -> None:
     """One error that says what is wrong and what to bring; what was there before stays."""
     flexfl("fetch", "fashion-mnist")
     before = store.find(CATALOGUE["fashion-mnist"])
@@ -155,7 +155,7 @@ def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | N
     code, _, errors = flexfl("fetch", "fashion-mnist", "--from", str(path))
     assert code == 2
     assert errors.startswith("flexfl: 1 fault in the command:\n  --from cannot be used (")
-    assert told in errors
+    assert reason in errors
     assert "provide a folder with train-images-idx3-ubyte.gz" in errors
     assert before is not None
     assert store.find(CATALOGUE["fashion-mnist"]) == before
@@ -166,11 +166,11 @@ def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | N
 
 
 def test_verify_what_is_not_here(flexfl: Flexfl) -> None:
-    told = "fashion-mnist: not stored; fetch it with: flexfl data fetch fashion-mnist\n"
-    assert flexfl("verify", "fashion-mnist") == (2, told, "")
+    expected = "fashion-mnist: not stored; fetch it with: flexfl data fetch fashion-mnist\n"
+    assert flexfl("verify", "fashion-mnist") == (2, expected, "")
     code, out, _ = flexfl("verify")  # nobody asked for it by name
     assert code == 0
-    assert out.startswith(told)
+    assert out.startswith(expected)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -193,10 +193,10 @@ def test_verify_notices_a_flipped_byte(flexfl: Flexfl, folder: Path, file: str, 
 def test_verify_notices_a_change_of_the_manifest(flexfl: Flexfl, folder: Path, file: str) -> None:
     flexfl("fetch", "fashion-mnist")
     manifest = folder / "fashion-mnist/manifest.json"
-    told = json.loads(manifest.read_text())
-    digest = told["digests"][file]
-    told["digests"][file] = digest[:-1] + ("0" if digest[-1] != "0" else "1")
-    manifest.write_text(json.dumps(told))
+    content = json.loads(manifest.read_text())
+    digest = content["digests"][file]
+    content["digests"][file] = digest[:-1] + ("0" if digest[-1] != "0" else "1")
+    manifest.write_text(json.dumps(content))
     code, out, _ = flexfl("verify")
     assert code == 2
     assert f"fashion-mnist: {folder}/fashion-mnist/{file} has changed since it was fetched\n" in out

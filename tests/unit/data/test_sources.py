@@ -137,15 +137,15 @@ def test_apt_get_does_not_know_the_package(tmp_path: Path, tool: Tool) -> None:
     tool("apt-get", errors=b"W: old lists\nE: Unable to locate package dataset\n", code=100)
     with pytest.raises(SourceError) as caught:
         read(DebianPackage("dataset"), tmp_path)
-    told = "apt-get download failed (E: Unable to locate package dataset); apt-get update may help"
-    assert str(caught.value) == told
+    expected = "apt-get download failed (E: Unable to locate package dataset); apt-get update may help"
+    assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize(
-    "told", [b"", b"\xff\xfe", b"'http://x/y' y 3\n", b"'http://x/y' y 3 MD5Sum:00\n", b"nonsense\n" * 1000]
+    "output", [b"", b"\xff\xfe", b"'http://x/y' y 3\n", b"'http://x/y' y 3 MD5Sum:00\n", b"nonsense\n" * 1000]
 )
-def test_apt_get_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
-    tool("apt-get", told)
+def test_apt_get_does_not_tell(tmp_path: Path, tool: Tool, output: bytes) -> None:
+    tool("apt-get", output)
     with pytest.raises(SourceError, match="apt-get gives no address of dataset"):
         read(DebianPackage("dataset"), tmp_path)
 
@@ -192,7 +192,7 @@ def test_npm_cannot_reach_its_registry(tmp_path: Path, tool: Tool) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "output",
     [
         b"",
         b"not JSON",
@@ -207,17 +207,17 @@ def test_npm_cannot_reach_its_registry(tmp_path: Path, tool: Tool) -> None:
         b'{"integrity": "sha512-x"}',
     ],
 )
-def test_npm_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
-    tool("npm", told)
+def test_npm_does_not_tell(tmp_path: Path, tool: Tool, output: bytes) -> None:
+    tool("npm", output)
     with pytest.raises(SourceError, match=r"npm gives no address of pictures@1\.0"):
         read(NpmPackage("pictures", "1.0"), tmp_path)
 
 
 @pytest.mark.parametrize(
-    "told", [{"tarball": 5, "integrity": "sha512-x"}, {"tarball": "http://x/y", "integrity": "md5-x"}]
+    "output", [{"tarball": 5, "integrity": "sha512-x"}, {"tarball": "http://x/y", "integrity": "md5-x"}]
 )
-def test_npm_tells_nonsense(tmp_path: Path, tool: Tool, told: dict[str, Any]) -> None:
-    tool("npm", json.dumps(told).encode())
+def test_npm_tells_nonsense(tmp_path: Path, tool: Tool, output: dict[str, Any]) -> None:
+    tool("npm", json.dumps(output).encode())
     with pytest.raises(SourceError):
         read(NpmPackage("pictures", "1.0"), tmp_path)
 
