@@ -18,7 +18,7 @@ import pytest
 
 from flexfl.errors import FlexFLError
 from flexfl.experiments import Cell, Outcome, run_cells, run_cells_on_ray
-from flexfl.experiments.on_ray import _run, _Task
+from flexfl.experiments.on_ray import _run_task, _Task
 from flexfl.experiments.ray_cluster import cluster, task_resources
 from flexfl.results.run import Run
 from flexfl.sim.run import simulate
@@ -153,11 +153,11 @@ def test_a_lost_worker_is_replaced_once(ray: Any, tmp_path: Path) -> None:
 
 
 def test_a_node_with_other_storage_is_refused(tmp_path: Path) -> None:
-    """As one sees it there: the file that was put beside the runs is missing."""
-    task = _Task(0, cell(tmp_path, "one"), False, True, tmp_path / ".flexfl-mark", tmp_path)
-    ended = _run(task, board=None)
+    """The marker file beside the runs is missing on that node."""
+    task = _Task(0, cell(tmp_path, "one"), False, True, tmp_path / ".flexfl-marker", tmp_path)
+    ended = _run_task(task, board=None)
     assert ended["state"] == "failed"
-    assert "must lie on storage that all nodes share" in ended["error"]
+    assert "must be on storage that all nodes share" in ended["error"]
     assert list(tmp_path.iterdir()) == []
 
 
