@@ -1,14 +1,14 @@
-"""The reference points of docs/evidence.md over many seeds, with the random numbers of the authors' code.
+"""Reference points of docs/evidence.md over many seeds, with the random numbers of the authors' code.
 
     python tools/authors_numbers.py results/fashion/authors-numbers.csv 20
 
-The reference points are of one seed. What other seeds give follows from facts about that code:
+The reference points are from one seed. Other seeds can be simulated, since in that code:
 - costs come from generators seeded by iteration and client, the same for every seed;
-- one Mersenne Twister gives a number for each training image, then tells in each iteration, client by
-  client, who computes and (for the baseline) who sends, at last whether the server sends;
-- torch's generator gives the first network; the images of a class go around its clients.
-All else is ours: the engine, the rules, the minibatches. A mean that is like that of our own random
-numbers says that the two programs do the same, and the deviation how far one seed may lie from it.
+- one Mersenne Twister draws a number for each training image, then in each iteration, client by
+  client, who computes and (for the baseline) who sends, and last whether the server sends;
+- torch's generator initialises the network; the images of a class are assigned to its clients in turn.
+All else is ours: the engine, the policies, the minibatches. If the mean equals that with our own random
+numbers, the two programs do the same; the deviation shows how far a single seed may be from the mean.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ METHODS = {"online": [], "kr-0.01": ["control.policy=randomised", "control.send_
 
 
 class Drawn(Streams):
-    """What is known before takes the place of what would be drawn; the rest comes from the seed."""
+    """Random streams whose uniform numbers are given; all others come from the seed."""
 
     def __init__(self, seed: int, known: dict[str, FloatArray]) -> None:
         super().__init__(seed)
@@ -58,7 +58,7 @@ class Drawn(Streams):
 
 
 def costs_of(iterations: range) -> dict[str, FloatArray]:
-    """The numbers that costs are made of, by iteration; the server is client −1."""
+    """Return the random numbers of the costs, by iteration; the server is client −1."""
 
     def seeded(number: int) -> RandomState:
         return RandomState(MT19937(SeedSequence(number)))
@@ -67,13 +67,13 @@ def costs_of(iterations: range) -> dict[str, FloatArray]:
     snr = np.array(
         [[seeded(800 * t + n + 23456).chisquare(2) for n in range(-1, CLIENTS)] for t in iterations]
     )
-    fading = -np.expm1(-snr / 2)  # where the distribution function of χ²₂ reaches that
+    fading = -np.expm1(-snr / 2)  # the distribution function of χ²₂ at these values
     return {"compute/alpha": np.array(alpha), "uplink/fading": fading[:, 1:], "downlink/fading": fading[:, 0]}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Probabilities in the order in which the authors' code draws lots."""
+    """The probabilities, in the order in which the authors' code draws."""
 
     policy: Policy
     costs: dict[str, CostModel]
@@ -81,7 +81,7 @@ class Asked:
     dim: int
 
     def in_iteration(self, t: int) -> FloatArray:
-        """q of every client; for the baseline (q, sending) of every client, then the server."""
+        """Return q of every client; for the baseline (q, sending) of every client, then the server."""
         rule, cost = self.policy.compute, self._cost("compute", t)
         q = rule.decide(cost, self.streams.moment("compute", t, self.dim, (CLIENTS,)))
         if isinstance(rule, OnlineCompute):
@@ -97,15 +97,15 @@ class Asked:
         return self.costs[knob].at(self.streams.moment(knob, t, self.dim, shape))
 
     def _sends(self, rule: RandomisedSend, cost: Cost) -> FloatArray:
-        """With nothing to send a lot is drawn as well, and does not matter."""
+        """Return the sending probabilities; the code draws even if there is nothing to send."""
         return np.minimum(1.0, rule.budget / cost(components(rule.ratio, self.dim)))
 
 
 def decided(asked: Asked, random: RandomState) -> dict[str, FloatArray]:
-    """Who computes and who sends: 0 is below any probability, 1 below none."""
-    lots = random.binomial(1, [asked.in_iteration(t) for t in range(ITERATIONS)])
-    no: BoolArray = lots == 0
-    if lots.shape[1] == CLIENTS:
+    """Return uniform numbers that reproduce who computes and who sends: 0 for yes, 1 for no."""
+    draws = random.binomial(1, [asked.in_iteration(t) for t in range(ITERATIONS)])
+    no: BoolArray = draws == 0
+    if draws.shape[1] == CLIENTS:
         return {"compute/bernoulli": no.astype(float)}
     return {
         "compute/bernoulli": no[:, :-1:2].astype(float),
@@ -114,7 +114,8 @@ def decided(asked: Asked, random: RandomState) -> dict[str, FloatArray]:
     }
 
 
-def first_network(seed: int) -> nn.Module:
+def initial_network(seed: int) -> nn.Module:
+    """Return the network as the authors' code initialises it."""
     torch.manual_seed(seed)
     hidden, last = nn.Linear(784, 50), nn.Linear(50, 10)
     nn.init.kaiming_normal_(hidden.weight, nonlinearity="relu")
@@ -122,8 +123,8 @@ def first_network(seed: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), hidden, nn.ReLU(), last)
 
 
-def around(data: Federated) -> Federated:
-    """The images of a class go around its clients, one by one."""
+def dealt_in_turn(data: Federated) -> Federated:
+    """Assign the images of a class to its clients in turn."""
     each = CLIENTS // 10
     labels = data.train_y.numpy()
     return replace(
@@ -132,10 +133,10 @@ def around(data: Federated) -> Federated:
 
 
 def points(costs_known: dict[str, FloatArray], method: str, seed: int) -> list[float]:
-    """Test accuracy around the reference points."""
+    """Return the test accuracy around the reference points."""
     spec = load_spec("fashion", [*METHODS[method], f"data.clients={CLIENTS}", f"train.seed={seed}"])
-    data = around(load_federated(spec.data, seed=seed))
-    model, costs = FlatModel(first_network(seed), torch.float32), build_costs(spec)
+    data = dealt_in_turn(load_federated(spec.data, seed=seed))
+    model, costs = FlatModel(initial_network(seed), torch.float32), build_costs(spec)
     random = RandomState(seed)
     random.random_sample(len(data.train_y))
     asked = Asked(build_policy(spec, costs), costs, Drawn(seed, costs_known), model.dim)
@@ -143,13 +144,13 @@ def points(costs_known: dict[str, FloatArray], method: str, seed: int) -> list[f
     problem = problem_of(spec, model, data, default_loss(data), costs, streams=streams)
     with threads(1):
         engine, evaluate = Engine(problem), Evaluator(model, problem.loss, data)
-        told = []
+        evaluations = []
         for _ in range(ITERATIONS):
             engine.step()
             if engine.iteration % spec.train.evaluate_every == 0:
-                told.append((engine.iteration, evaluate()["test_accuracy"]))
-    at, accuracy = np.array(told).T
-    return [float(accuracy[abs(at - point) <= WITHIN].mean()) for point in AROUND]
+                evaluations.append((engine.iteration, evaluate()["test_accuracy"]))
+    iterations, accuracy = np.array(evaluations).T
+    return [float(accuracy[abs(iterations - point) <= WITHIN].mean()) for point in AROUND]
 
 
 def main(path: Path, seeds: int) -> None:

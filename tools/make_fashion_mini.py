@@ -1,9 +1,9 @@
-"""Make the fashion-mini archive that ships with the package from the full Fashion-MNIST.
+"""Create the bundled fashion-mini archive from the full Fashion-MNIST.
 
     python tools/make_fashion_mini.py FOLDER_WITH_THE_FOUR_IDX_GZ_FILES
 
-Takes the first 600 training and the first 100 test images of each of the ten classes, in the
-order of the original files, so that the result does not depend on a random generator.
+It holds the first 600 training and the first 100 test images of each of the ten classes, in the order
+of the original files, so that the result does not depend on a random generator.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ TARGET = Path(__file__).parents[1] / "src/flexfl/data/fashion_mini/fashion_mini.
 
 
 def first_of_each_class(labels: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the first `count` samples of each class."""
     return np.sort(np.concatenate([np.flatnonzero(labels == c)[:count] for c in range(CLASSES)]))
 
 

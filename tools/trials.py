@@ -1,9 +1,8 @@
-"""What was tried to make an iteration faster, measured: the lists in docs/performance.md.
+"""Measure alternatives to the engine's implementation: the tables in docs/performance.md.
 
-Each trial and the engine as it is take turns in one process, N = 100, on the shape `fashion` (what
-concerns convolutions: `cifar`); what is told is the median and its ratio to the engine's. Settings of
-the process are
-tried in processes of their own, taking turns as well. Run: make trials
+Each alternative and the engine itself alternate in one process, N = 100, on the shape `fashion` (for
+convolutions: `cifar`); the median and its ratio to the engine's are printed. Settings of the process are
+tried in separate processes, also alternating. Run: make trials
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ PIECES = (8, 2, 4, 16, 32)
 
 
 @contextmanager
-def instead(holder: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute within the context."""
     before = getattr(holder, name)
     setattr(holder, name, value)
     try:
@@ -45,11 +45,11 @@ def instead(holder: Any, name: str, value: Any) -> Iterator[None]:
         setattr(holder, name, before)
 
 
-def everything_read(self: Residuals, level: Any) -> np.ndarray:
+def all_rows(self: Residuals, level: Any) -> np.ndarray:
     return ((self._seen_cut != self._cut) | self._changed).nonzero()[0]
 
 
-def by_autograd(outputs: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def autograd_cross_entropy(outputs: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.enable_grad():
         leaf = outputs.detach().requires_grad_()
         total = functional.cross_entropy(leaf, y.reshape(-1), reduction="sum") / y.shape[1]
@@ -63,25 +63,26 @@ def batched_product(residual: Any, rows: Any, start: int, step: Any, x: Any, g: 
 
 def trials(engine: Engine, hooked: OnePass) -> dict[str, Callable[[], Any]]:
     def with_hooks() -> Any:
-        return instead(engine, "gradients", hooked)
+        return replaced(engine, "gradients", hooked)
 
     return {
         "the engine": nullcontext,
-        "rows without a gradient are read in every iteration": lambda: instead(
-            Residuals, "_unsure", everything_read
+        "rows without a gradient are read in every iteration": lambda: replaced(
+            Residuals, "_unsure", all_rows
         ),
-        "weight gradients by torch.bmm, then a pass that adds them": lambda: instead(
+        "weight gradients by torch.bmm, then a pass that adds them": lambda: replaced(
             kernels, "add_outer_and_measure", batched_product
         ),
-        "the same for eight clients at a time, to stay in the caches": lambda: instead(engine, "_chunk", 8),
-        "cross-entropy by autograd": lambda: instead(one_pass, "cross_entropy", by_autograd),
+        "the same for eight clients at a time, to stay in the caches": lambda: replaced(engine, "_chunk", 8),
+        "cross-entropy by autograd": lambda: replaced(one_pass, "cross_entropy", autograd_cross_entropy),
         "autograd and hooks instead of a chain written out": with_hooks,
-        "products in pieces of 32 KB": lambda: instead(kernels, "_PIECE", 2**13),
-        "products in pieces of 128 KB": lambda: instead(kernels, "_PIECE", 2**15),
+        "products in pieces of 32 KB": lambda: replaced(kernels, "_PIECE", 2**13),
+        "products in pieces of 128 KB": lambda: replaced(kernels, "_PIECE", 2**15),
     }
 
 
-def inside() -> None:
+def compare_in_process() -> None:
+    """Compare the trials in one process."""
     with threads(usable_threads(None)):
         engine = _warm(_problem(SHAPES["fashion"], 100))
         hooked = OnePass(engine._problem.model, engine._problem.loss)
@@ -96,13 +97,15 @@ def inside() -> None:
 
 
 def convolutions() -> None:
-    """The CNN of the shape cifar: its chain against autograd and hooks, and pieces of an evaluation."""
+    """Compare the CNN's chain with autograd and hooks, and chunk sizes of an evaluation."""
     with threads(usable_threads(None)):
         engine = _warm(_problem(SHAPES["cifar"], 100))
         hooked = OnePass(engine._problem.model, engine._problem.loss)
         ways = {
             "the engine": nullcontext,
-            "autograd and hooks instead of a chain written out": lambda: instead(engine, "gradients", hooked),
+            "autograd and hooks instead of a chain written out": lambda: replaced(
+                engine, "gradients", hooked
+            ),
         }
         found: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(ROUNDS):
@@ -116,7 +119,7 @@ def convolutions() -> None:
         pieces: dict[str, list[float]] = {f"evaluation by {size} MB": [] for size in PIECES}
         for _ in range(5):
             for name, size in zip(pieces, PIECES, strict=True):
-                with instead(whole_set, "_LAYER_BYTES", size * 2**20):
+                with replaced(whole_set, "_LAYER_BYTES", size * 2**20):
                     pieces[name].append(seconds(evaluate))
         table(pieces)
 
@@ -129,27 +132,29 @@ ENVIRONMENTS = {
 }
 
 
-def around() -> None:
+def compare_environments() -> None:
+    """Compare environment variables, each in separate processes."""
     found: dict[str, list[float]] = {name: [] for name in ENVIRONMENTS}
     for _ in range(3):
         for name, settings in ENVIRONMENTS.items():
             command = [sys.executable, __file__, "one"]
-            told = subprocess.run(
+            done = subprocess.run(
                 command, env=os.environ | settings, capture_output=True, text=True, check=True
             )
-            found[name].append(float(told.stdout))
+            found[name].append(float(done.stdout))
     table(found)
 
 
 def one() -> None:
+    """Print the seconds of an iteration."""
     with threads(usable_threads(None)):
         engine = _warm(_problem(SHAPES["fashion"], 100))
         print(median(seconds(engine.step) for _ in range(200)))
 
 
 def evaluation() -> None:
-    """What an evaluation would take if it were nothing but its products, at the pace of the largest."""
-    print("| shape | 10⁹ operations | 10⁹ a second | ms at least | ms of 50 iterations | share at least |")
+    """Print the time of an evaluation if it were only its matrix products, at the speed of a large one."""
+    print("| shape | 10⁹ operations | 10⁹ per second | ms at least | ms of 50 iterations | share at least |")
     print("|---|---|---|---|---|---|")
     square = torch.randn(2048, 2048)
     with threads(usable_threads(None)):
@@ -160,23 +165,23 @@ def evaluation() -> None:
             paces, steps = [], []
             for _ in range(5):
                 paces += [2 * len(square) ** 3 / 1e9 / seconds(lambda: square @ square) for _ in range(3)]
-                steps += [seconds(engine.step) for _ in range(EACH)][2:]  # the first find cold caches
+                steps += [seconds(engine.step) for _ in range(EACH)][2:]  # the first have cold caches
             fifty, least = 50e3 * median(steps), 1e3 * work / median(paces)
             cells = (name, f"{work:.1f}", f"{median(paces):.0f}", f"{least:.0f}", f"{fifty:.0f}")
             print(f"| {' | '.join(cells)} | {least / (least + fifty):.0%} |", flush=True)
 
 
 def operations(module: torch.nn.Module, x: torch.Tensor) -> int:
-    """Multiplications and additions of one sample's way through dense and convolution layers."""
+    """Return the multiplications and additions of dense and convolution layers for one sample."""
     total = 0
 
-    def note(part: Any, inputs: Any, output: torch.Tensor) -> None:
+    def count(part: Any, inputs: Any, output: torch.Tensor) -> None:
         nonlocal total
         places = output.numel() // part.weight.shape[0]
         total += 2 * part.weight.numel() * places
 
     kinds = torch.nn.Linear, torch.nn.Conv2d
-    handles = [part.register_forward_hook(note) for part in module.modules() if isinstance(part, kinds)]
+    handles = [part.register_forward_hook(count) for part in module.modules() if isinstance(part, kinds)]
     with torch.no_grad():
         module(x)
     for handle in handles:
@@ -185,9 +190,9 @@ def operations(module: torch.nn.Module, x: torch.Tensor) -> int:
 
 
 def codec() -> None:
-    """How fast messages become bytes and vectors again, in megabytes of the dense vector."""
+    """Print the speed of encoding and decoding messages, in megabytes of the dense vector."""
     dim, rng = 1_000_000, np.random.default_rng(0)
-    print("| share sent | bytes a component | encoding, MB/s | decoding, MB/s |\n|---|---|---|---|")
+    print("| share sent | bytes per component | encoding, MB/s | decoding, MB/s |\n|---|---|---|---|")
     for share in (0.0005, 0.001, 0.01, 0.1, 0.3):
         message = np.zeros(dim, dtype=np.float32)
         sent = rng.choice(dim, round(share * dim), replace=False)
@@ -210,7 +215,7 @@ def table(found: dict[str, list[float]]) -> None:
     first = next(iter(found.values()))
     print("| | ms | ratio |\n|---|---|---|")
     for name, values in found.items():
-        ratio = median(own / base for own, base in zip(values, first, strict=True))
+        ratio = median(value / base for value, base in zip(values, first, strict=True))
         print(f"| {name} | {1e3 * median(values):.2f} | {ratio:.2f} |")
     print(flush=True)
 
@@ -225,7 +230,7 @@ if __name__ == "__main__":
     elif sys.argv[1:] == ["convolutions"]:
         convolutions()
     else:
-        inside()
+        compare_in_process()
         convolutions()
-        around()
+        compare_environments()
         evaluation()

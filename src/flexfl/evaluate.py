@@ -17,19 +17,19 @@ from flexfl.models.steps import steps_of, through
 
 _MOST = 4000
 _LAYER_BYTES = 8 * 2**20
-"""What a layer may put out at once: beyond it, memory is asked of the system anew each time."""
+"""Most bytes of a layer's output: larger blocks are allocated by the system every time, which is slow."""
 
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates a model on the training and the test set of a federation."""
+    """Evaluates a model on the training and test set of federated data."""
 
     model: FlatModel
     loss: Loss
     data: Federated
 
     def __call__(self) -> dict[str, float | None]:
-        """train_loss, train_accuracy, test_loss, test_accuracy; None where there is nothing to measure."""
+        """Return train_loss, train_accuracy, test_loss and test_accuracy; None if not applicable."""
         data = self.data
         with _evaluating(self.model.module), torch.no_grad():
             train = self._measure(data.train_x, data.train_y)
@@ -40,54 +40,56 @@ class Evaluator:
         return dict(zip(names, (*train, *test), strict=True))
 
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float | None]:
+        """Return mean loss and accuracy; no accuracy if labels are not classes."""
         classes, layout, chunk = self.data.classes, self._layout(x), self._samples_at_once(x)
-        # Elsewhere a pool's output, with channels last, may not be what comes next can take.
+        # In other layouts the next module may not accept a fused pool's output with channels last.
         steps = steps_of(self.model.module) if layout is torch.channels_last else [self.model.module]
-        total, correct, judged = 0.0, 0, classes is not None
+        total, correct, has_accuracy = 0.0, 0, classes is not None
         for begin in range(0, len(x), chunk):
-            inputs = self._given(x[begin : begin + chunk]).contiguous(memory_format=layout)
-            labels = self._given(y[begin : begin + chunk])
+            inputs = self._converted(x[begin : begin + chunk]).contiguous(memory_format=layout)
+            labels = self._converted(y[begin : begin + chunk])
             outputs = through(steps, inputs)
             if classes is None:
                 total += float(self.loss(outputs, labels)) * len(inputs)
             elif self.loss is functional.cross_entropy and outputs.ndim == 2:
-                # Transposed: the library is several times faster along long rows than along ten classes.
+                # Transposed: torch is several times faster along long rows than along ten classes.
                 log_probs = torch.log_softmax(outputs.t().contiguous(), dim=0)
                 total -= float(log_probs.gather(0, labels[None]).sum())
                 correct += int((log_probs.max(dim=0).indices == labels).sum())
             else:
                 total += float(self.loss(outputs, labels)) * len(inputs)
-                # One logit for two classes, say: only the loss knows what it means.
-                judged = outputs.ndim == 2 and outputs.shape[1] >= classes
-                correct += int((outputs.argmax(dim=1) == labels).sum()) if judged else 0
-        return total / len(x), correct / len(x) if judged else None
+                # With one logit for two classes, say, only the loss can interpret the output.
+                has_accuracy = outputs.ndim == 2 and outputs.shape[1] >= classes
+                correct += int((outputs.argmax(dim=1) == labels).sum()) if has_accuracy else 0
+        return total / len(x), correct / len(x) if has_accuracy else None
 
-    def _given(self, values: Tensor) -> Tensor:
+    def _converted(self, values: Tensor) -> Tensor:
+        """Return values on the model's device and, for real numbers, in its dtype."""
         params = self.model.params
         return values.to(params.device, params.dtype if values.is_floating_point() else None)
 
     def _layout(self, x: Tensor) -> torch.memory_format:
-        """Convolutions like channels last; a module that flattens by `view` does not take it."""
+        """Return channels last, which is faster, for convolutions unless the module fails with it."""
         module = self.model.module
         if x.ndim == 4 and any(isinstance(part, nn.Conv2d) for part in module.modules()):
             with suppress(RuntimeError):
-                module(self._given(x[:2]).contiguous(memory_format=torch.channels_last))
+                module(self._converted(x[:2]).contiguous(memory_format=torch.channels_last))
                 return torch.channels_last
         return torch.contiguous_format
 
     def _samples_at_once(self, x: Tensor) -> int:
-        """So many that no layer puts out more than `_LAYER_BYTES`."""
+        """Return how many samples to evaluate at once, so that no layer's output exceeds `_LAYER_BYTES`."""
         largest = x[0].numel()
 
-        def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        def measure(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             nonlocal largest
             if isinstance(output, Tensor):
                 largest = max(largest, output.numel() // 2)
 
-        handles = [part.register_forward_hook(note) for part in self.model.module.modules()]
+        handles = [part.register_forward_hook(measure) for part in self.model.module.modules()]
         try:
-            # Two samples: some modules take a single one for an unbatched input.
-            self.model.module(self._given(x[:2] if len(x) > 1 else x[:1]))
+            # Two samples: some modules treat a single one as an unbatched input.
+            self.model.module(self._converted(x[:2] if len(x) > 1 else x[:1]))
         finally:
             for handle in handles:
                 handle.remove()
@@ -96,17 +98,18 @@ class Evaluator:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Set a module to eval mode, and restore the mode of each part at the end."""
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
         yield
     finally:
-        for part in training:  # each by itself: a part may be in eval mode on purpose
+        for part in training:  # not the whole module: a part may be in eval mode on purpose
             part.training = True
 
 
 def default_loss(data: Federated) -> Loss:
-    """Cross-entropy for class labels, mean squared error for numbers."""
+    """Return cross-entropy for class labels, mean squared error for real numbers."""
     if data.train_y.is_floating_point():
         return nn.functional.mse_loss
     return nn.functional.cross_entropy

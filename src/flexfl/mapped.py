@@ -1,4 +1,4 @@
-"""Arrays that live in a file and come into memory page by page."""
+"""Arrays in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from numpy.typing import NDArray
 
 
 def mapped_zeros(shape: tuple[int, ...], dtype: Any, folder: Path) -> NDArray[Any]:
-    """Zeros in a file of `folder` that has no name: it goes when the array goes, also after a crash."""
+    """Return a memory-mapped array of zeros, in an unnamed temporary file that is freed with the array.
+
+    Args:
+        shape: Shape of the array.
+        dtype: Its type.
+        folder: Where to create the file.
+
+    Raises:
+        OSError: The disk is full.
+    """
     size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
     with tempfile.TemporaryFile(dir=folder) as file:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, size)  # a full disk is told now, by an OSError
+            os.posix_fallocate(file.fileno(), 0, size)  # raises OSError now if the disk is full
         else:
             file.truncate(size)
         pages = mmap.mmap(file.fileno(), 0)
@@ -26,7 +35,7 @@ def mapped_zeros(shape: tuple[int, ...], dtype: Any, folder: Path) -> NDArray[An
 
 
 def pages_of(array: NDArray[Any]) -> mmap.mmap | None:
-    """The file behind an array, if there is one."""
+    """Return the memory map behind an array; None if there is none."""
     base: Any = array
     while isinstance(base, np.ndarray | memoryview):
         base = base.base if isinstance(base, np.ndarray) else base.obj
@@ -34,7 +43,7 @@ def pages_of(array: NDArray[Any]) -> mmap.mmap | None:
 
 
 def leave_memory(array: NDArray[Any]) -> None:
-    """Let the pages of a mapped array go; what was written stays in the file. Others are left alone."""
+    """Release the memory of a mapped array, whose content stays in the file; other arrays are unchanged."""
     pages = pages_of(array)
     if pages is not None and hasattr(pages, "madvise"):
         pages.madvise(mmap.MADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""The same runs on Ray: the same numbers, and none stops another; here with two workers on this machine."""
+"""Runs on Ray, with two workers on this machine: the same results as in processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 
 from flexfl.errors import FlexFLError
 from flexfl.experiments import Cell, Outcome, run_cells, run_cells_on_ray
-from flexfl.experiments.on_ray import _run, _Task
-from flexfl.experiments.ray_cluster import cluster, needs
+from flexfl.experiments.on_ray import _run_task, _Task
+from flexfl.experiments.ray_cluster import cluster, task_resources
 from flexfl.results.run import Run
 from flexfl.sim.run import simulate
 from flexfl.spec.load import load_spec
@@ -69,7 +69,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def test_the_same_numbers_as_in_processes_of_this_machine(ray: Any, tmp_path: Path) -> None:
     """Beside two that fail; the last leaves its threads open, which makes one on Ray."""
-    told: list[tuple[str, str]] = []
+    states: list[tuple[str, str]] = []
     (tmp_path / "file").touch()
     cells = [
         cell(tmp_path / "file", "nowhere", *SMALL),
@@ -77,14 +77,14 @@ def test_the_same_numbers_as_in_processes_of_this_machine(ray: Any, tmp_path: Pa
         cell(tmp_path / "ray", "one", *SMALL, "train.seed=1", "engine.threads=1"),
         cell(tmp_path / "ray", "two", *SMALL, "train.seed=2"),
     ]
-    outcomes = run_cells_on_ray(cells, on_change=lambda found: told.append((found.cell.name, found.state)))
+    outcomes = run_cells_on_ray(cells, on_change=lambda found: states.append((found.cell.name, found.state)))
     assert [found.cell for found in outcomes] == cells
     nowhere, steep, *good = outcomes
     assert nowhere.state == steep.state == "failed"
-    assert "cannot be made" in nowhere.error
+    assert "cannot be created" in nowhere.error
     assert re.match(r"the gradient of client \d+", steep.error)
     assert [(found.state, found.error, found.iteration) for found in good] == [("done", "", 6)] * 2
-    assert {("one", "running"), ("one", "done"), ("two", "running"), ("two", "done")} <= set(told)
+    assert {("one", "running"), ("one", "done"), ("two", "running"), ("two", "done")} <= set(states)
     here = [
         cell(tmp_path / "here", name, *SMALL, f"train.seed={seed}", "engine.threads=1")
         for seed, name in ((1, "one"), (2, "two"))
@@ -153,11 +153,11 @@ def test_a_lost_worker_is_replaced_once(ray: Any, tmp_path: Path) -> None:
 
 
 def test_a_node_with_other_storage_is_refused(tmp_path: Path) -> None:
-    """As one sees it there: the file that was put beside the runs is missing."""
-    task = _Task(0, cell(tmp_path, "one"), False, True, tmp_path / ".flexfl-mark", tmp_path)
-    ended = _run(task, board=None)
+    """The marker file beside the runs is missing on that node."""
+    task = _Task(0, cell(tmp_path, "one"), False, True, tmp_path / ".flexfl-marker", tmp_path)
+    ended = _run_task(task, board=None)
     assert ended["state"] == "failed"
-    assert "must lie on storage that all nodes share" in ended["error"]
+    assert "must be on storage that all nodes share" in ended["error"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -169,7 +169,7 @@ def test_a_task_asks_for_what_some_node_has(tmp_path: Path) -> None:
     ]
 
     def asked(*settings: str, nodes: list[dict[str, Any]] = nodes) -> tuple[float, float]:
-        found = needs(cell(tmp_path, "one", *settings), False, nodes)
+        found = task_resources(cell(tmp_path, "one", *settings), False, nodes)
         return found["num_cpus"], found["num_gpus"]
 
     assert asked() == (1, 0)
@@ -214,6 +214,6 @@ def test_a_sweep_from_the_command_line(tmp_path: Path) -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [found["iterations"] for found in told.values()] == [4, 4]
+    summaries = json.loads(done.stdout)
+    assert [found["iterations"] for found in summaries.values()] == [4, 4]
     assert sorted(path.name for path in (tmp_path / "runs/trial/trial").iterdir()) == ["seed-1", "seed-2"]

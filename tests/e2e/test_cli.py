@@ -159,7 +159,7 @@ def test_the_rooms_of_the_paper_load_no_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["run", "quickstrat"], ["SPEC", "did you mean quickstart?"]),
         (["run", "bad.toml"], ["bad.toml", "must be TOML"]),
@@ -186,10 +186,12 @@ def test_the_rooms_of_the_paper_load_no_torch(tmp_path: Path) -> None:
         (["report", "absent"], ["absent"]),
     ],
 )
-def test_bad_input_is_told_without_traceback(tmp_path: Path, arguments: list[str], told: list[str]) -> None:
+def test_bad_input_is_told_without_traceback(
+    tmp_path: Path, arguments: list[str], expected: list[str]
+) -> None:
     (tmp_path / "bad.toml").write_text("[train", encoding="utf-8")
     message = refused(flexfl(*arguments, cwd=tmp_path))
-    assert all(words in message for words in told), message
+    assert all(words in message for words in expected), message
     assert not (tmp_path / "runs").exists()
 
 
@@ -333,7 +335,7 @@ def test_interrupt_and_resume(here: Path, uninterrupted: subprocess.CompletedPro
     assert contents(corrupt) == before
 
     # The command that the message names, as it stands.
-    hint = re.search(r"go on with: flexfl (.*)", errors)
+    hint = re.search(r"resume with: flexfl (.*)", errors)
     assert hint is not None
     resumed = flexfl(*hint[1].split(), cwd=here)
     assert resumed.returncode == 0, resumed.stderr
@@ -344,7 +346,7 @@ def test_interrupt_and_resume(here: Path, uninterrupted: subprocess.CompletedPro
 def test_a_model_that_does_not_fit_the_labels_is_refused(tmp_path: Path) -> None:
     few = ["--set", "model.options.classes=7", "--quiet"]
     message = refused(flexfl("run", "quickstart", *SMALL, *few, cwd=tmp_path))
-    assert "must give one output for each of the 10 classes, got (7,)" in message
+    assert "must return one output for each of the 10 classes, got (7,)" in message
     assert not (tmp_path / "runs").exists()
 
 
@@ -353,9 +355,9 @@ def test_training_that_diverges(tmp_path: Path) -> None:
     steep = ["--set", "train.learning_rate=1e15", "--set", "engine.checkpoint_every=1", "--out", "run"]
     done = flexfl("run", "quickstart", *SMALL, *iterations(50), *steep, "--quiet", cwd=tmp_path)
     message = refused(done)
-    told = re.search(r"of client (\d+) became NaN or infinite in iteration (\d+); lower", message)
-    assert told is not None, message
-    client, iteration = int(told[1]), int(told[2])
+    found = re.search(r"of client (\d+) became NaN or infinite in iteration (\d+); lower", message)
+    assert found is not None, message
+    client, iteration = int(found[1]), int(found[2])
     assert 0 <= client < 20
     assert 0 < iteration < 50
 

@@ -212,25 +212,25 @@ COLUMN = flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))])
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "loss", "told"),
+    ("model", "data", "loss", "reason"),
     [
         (network(nn.Linear(6, 1)), NUMBERS, None, "must have outputs of the labels' shape"),
-        (network(nn.Linear(6, 2)), DATA, None, "must give one output for each of the 3 classes"),
+        (network(nn.Linear(6, 2)), DATA, None, "must return one output for each of the 3 classes"),
         (
             network(),
             flexfl.Federated.of_clients([(np.ones((9, 6)), np.ones((9, 1), int))]),
             None,
             "loss must accept",
         ),
-        (network(), DATA, lambda out, y: out.sum(dim=1), "loss must give the mean loss of a minibatch"),
+        (network(), DATA, lambda out, y: out.sum(dim=1), "loss must return the mean loss of a minibatch"),
         (network(nn.Linear(6, 1)), DATA, lambda out, y: out[y].mean() / 0 + out.nope, "loss must accept"),
-        (network(), DATA, lambda out, y: (out.argmax(1) != y).double().mean(), "loss must depend on"),
+        (network(), DATA, lambda out, y: (out.argmax(1) != y).double().mean(), "loss must be differentiable"),
         (network(nn.LazyLinear(3)), DATA, None, r"model\.0\.weight must have a shape"),
         (with_nothing(), DATA, None, r"model\.nothing must hold at least one number"),
     ],
 )
-def test_outputs_labels_and_loss_must_fit(model, data, loss, told):
-    with pytest.raises(flexfl.InputError, match=told):
+def test_outputs_labels_and_loss_must_fit(model, data, loss, reason):
+    with pytest.raises(flexfl.InputError, match=reason):
         simulate(model, data, loss=loss)
 
 
@@ -377,7 +377,7 @@ def test_a_refused_resume_changes_nothing(tmp_path):
     (checkpoint,) = out.glob("checkpoint-*")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1] + b"\1")
     before = {path.name: path.read_bytes() for path in out.iterdir() if "sqlite" not in path.name}
-    with pytest.raises(RunDirectoryError, match="corrupt or foreign"):
+    with pytest.raises(RunDirectoryError, match="corrupt or from another run"):
         simulate(out=out, resume=True, train=TRAIN | {"iterations": 20})
     after = {path.name: path.read_bytes() for path in out.iterdir() if "sqlite" not in path.name}
     assert before == after

@@ -1,4 +1,4 @@
-"""Sweeps and the paper's figures from the command line: nothing twice, nothing lost, none stops another."""
+"""Sweeps and the paper's figures from the command line: no run is repeated, lost, or stopped by another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from flexfl.cli.several import several
+from flexfl.cli.run_many import run_many
 from flexfl.experiments.paper import FIGURES, SETUPS, cells_of
 from flexfl.results.run import Run
 from stopping import FLEXFL, stopped_once
 
-pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
+pytestmark = pytest.mark.xdist_group("run_many")  # they start processes of their own
 
 SWEEP = """
 base = "quickstart"
@@ -61,15 +61,15 @@ def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Pat
     times = {path: time for path, time in stamps(tmp_path).items() if path.parent in good}
     file.write_text(SWEEP.replace("1e30", "0.2"))  # now it is another run
     again = flexfl("sweep", "trial.toml", cwd=tmp_path)
-    assert "2 of 3 runs are there already" in again.stdout
+    assert "2 of 3 runs are finished already" in again.stdout
     assert "belongs to another spec" in again.stderr
     assert "train.learning_rate" in again.stderr
     assert times == {path: time for path, time in stamps(tmp_path).items() if path.parent in good}
     file.write_text(SWEEP.replace("iterations = 6", "iterations = 9").replace("1e30", "0.2"))
     longer = flexfl("sweep", "trial.toml", "--out", "runs/trial", "--json", cwd=tmp_path)
     assert longer.returncode == 2
-    told = json.loads(longer.stdout)
-    assert [told[f"{name}, seed 1"]["iterations"] for name in ("flat", "greedy")] == [9, 9]
+    summaries = json.loads(longer.stdout)
+    assert [summaries[f"{name}, seed 1"]["iterations"] for name in ("flat", "greedy")] == [9, 9]
 
 
 TWO_SEEDS = """
@@ -107,32 +107,32 @@ def asked_for(iterations: int, tmp_path: Path) -> subprocess.CompletedProcess[st
 
 
 def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Path], tmp_path: Path) -> None:
-    told = json.loads(asked_for(4, tmp_path).stdout)
-    assert {name: summary["iterations"] for name, summary in told.items()} == dict.fromkeys(told, 4)
+    summaries = json.loads(asked_for(4, tmp_path).stdout)
+    assert {name: summary["iterations"] for name, summary in summaries.items()} == dict.fromkeys(summaries, 4)
     whole = Run(two_seeds[0])
-    found = told["rate [/low], seed 1"]["test_accuracy"]
+    found = summaries["rate [/low], seed 1"]["test_accuracy"]
     assert found == whole.evaluations["test_accuracy"][whole.evaluations["iteration"] == 4]
     before = stamps(tmp_path)
     refused = asked_for(5, tmp_path)
     assert refused.returncode == 2
-    assert refused.stderr.count("or for a number at which it was evaluated") == 2
+    assert refused.stderr.count("or to a number at which the run was evaluated") == 2
     assert json.loads(refused.stdout)["rate [/low], seed 3"]["iterations"] == 5
     assert all(before[path] == stamps(tmp_path)[path] for path in before if path.parent in two_seeds)
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "reason"),
     [("spec.toml", "spec.toml cannot be read"), ("metrics.sqlite", "is not a run's metrics")],
 )
 def test_a_damaged_run_does_not_stop_the_others(
-    two_seeds: list[Path], tmp_path: Path, file: str, told: str
+    two_seeds: list[Path], tmp_path: Path, file: str, reason: str
 ) -> None:
     for old in two_seeds[0].glob(f"{file}*"):
         old.unlink()
     (two_seeds[0] / file).write_text("not [ what it was" * 100)
     done = asked_for(6, tmp_path)
     assert done.returncode == 2
-    assert re.search(rf"rate \[/low\], seed 1 failed: .*{told}", done.stderr)
+    assert re.search(rf"rate \[/low\], seed 1 failed: .*{reason}", done.stderr)
     assert "Traceback" not in done.stderr
     found = json.loads(done.stdout)
     assert [found[f"rate [/low], seed {seed}"]["iterations"] for seed in (2, 3)] == [6, 6]
@@ -179,7 +179,7 @@ def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, t
         )
         if way == signal.SIGINT:
             assert code == 130
-            assert "go on with: flexfl paper fig1" in error
+            assert "resume with: flexfl paper fig1" in error
         assert not (tmp_path / "cut/figures").exists()
     done = flexfl(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -220,11 +220,11 @@ def test_what_is_finished_is_drawn_without_the_data(
     shutil.copytree(whole, tmp_path / "runs")
     cells = []
     for cell in cells_of([FIGURES["fig1"]], SETUPS["mini"], tmp_path / "runs", seeds=1, iterations=60):
-        # As if it were of a dataset that is not here.
+        # As if it needed a dataset that is not stored.
         spec = cell.out / "spec.toml"
         spec.write_text(spec.read_text().replace("fashion-mini", "fashion-mnist"))
         data = cell.spec.data.model_copy(update={"name": "fashion-mnist"})
         cells.append(replace(cell, spec=cell.spec.model_copy(update={"data": data})))
     monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "data"))
-    several(Console(quiet=True), cells, ["flexfl"], jobs=1)
+    run_many(Console(quiet=True), cells, ["flexfl"], jobs=1)
     assert not (tmp_path / "data").exists()

@@ -58,9 +58,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "spec.toml").write_text(SPEC)
     rng = np.random.default_rng(0)
     np.savez(folder / "own.npz", train_x=rng.integers(0, 255, (64, 28, 28)), train_y=np.arange(64) % 10)
-    told = flexfl("provision", "clinics.toml", cwd=folder)
-    assert "made server, admin, north, south" in told
-    assert "everything is there already" in flexfl("provision", "clinics.toml", cwd=folder)
+    output = flexfl("provision", "clinics.toml", cwd=folder)
+    assert "created server, admin, north, south" in output
+    assert "all kits exist already" in flexfl("provision", "clinics.toml", cwd=folder)
     commands = {
         "server": ["server", "kits/server"],
         "north": ["client", "kits/north", "--data", "own.npz", "--threads", "1"],
@@ -83,9 +83,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for process in running.values():
             process.send_signal(signal.SIGINT)
         for name, process in running.items():
-            said, _ = process.communicate(timeout=60)
-            assert process.returncode == 0, (name, said)
-            assert "stopped" in said
+            output, _ = process.communicate(timeout=60)
+            assert process.returncode == 0, (name, output)
+            assert "stopped" in output
 
 
 def _wait_for(folder: Path, words: str) -> None:
@@ -101,8 +101,8 @@ def _wait_for(folder: Path, words: str) -> None:
 
 
 def test_submit_status_resume_stop(place: Path) -> None:
-    told = flexfl("submit", "kits/admin", "spec.toml", cwd=place)
-    assert "spec: finished, iteration 60 of 60" in told
+    output = flexfl("submit", "kits/admin", "spec.toml", cwd=place)
+    assert "spec: finished, iteration 60 of 60" in output
     run = Run(place / "kits/server/flexfl/spec")
     assert run.summary is not None
     assert run.summary["clients"] == 2
@@ -111,7 +111,7 @@ def test_submit_status_resume_stop(place: Path) -> None:
     assert "spec: finished" in status
 
     again = flexfl("submit", "kits/admin", "spec.toml", cwd=place, code=2)
-    assert "the server has a run spec already (60 iterations); --resume goes on with it" in again
+    assert "the server has a run spec already (60 iterations); --resume continues it" in again
     longer = ["submit", "kits/admin", "spec.toml", "--resume", "--set", "train.iterations=80"]
     assert "spec: finished, iteration 80 of 80" in flexfl(*longer, cwd=place)
 
@@ -120,7 +120,7 @@ def test_submit_status_resume_stop(place: Path) -> None:
     _wait_for(place, "endless: training")
     busy = flexfl("submit", "kits/admin", "spec.toml", "--name", "other", cwd=place, code=2)
     assert "endless is still running; stop it first" in busy
-    assert "endless is asked to stop" in flexfl("stop", "kits/admin", cwd=place)
+    assert "endless is stopping" in flexfl("stop", "kits/admin", cwd=place)
     _wait_for(place, "endless: stopped")
     assert Run(place / "kits/server/flexfl/endless").summary is None
 
@@ -130,8 +130,8 @@ def test_what_is_wrong_is_said_before_anything_starts(place: Path) -> None:
     shared = "budget.uplink={shared=[{clients=[0,1],limit=0.1}]}"
     assert "may not be shared" in flexfl("submit", admin, "spec.toml", "--set", shared, cwd=place, code=2)
     assert "must be letters" in flexfl("submit", admin, "spec.toml", "--name", "a b", cwd=place, code=2)
-    assert "is no kit of a client" in flexfl("client", "kits/server", cwd=place, code=2)
-    assert "is no kit of a server" in flexfl("server", "kits/north", cwd=place, code=2)
+    assert "is not the kit of a client" in flexfl("client", "kits/server", cwd=place, code=2)
+    assert "is not the kit of a server" in flexfl("server", "kits/north", cwd=place, code=2)
     assert "must be one of north, south" in flexfl("remove", admin, "nobody", cwd=place, code=2)
     assert "must be one of server, admin, north" in flexfl("rotate", "clinics.toml", "x", cwd=place, code=2)
     assert "must be a TOML file" in flexfl("provision", "absent.toml", cwd=place, code=2)
@@ -144,5 +144,5 @@ def test_what_is_wrong_is_said_before_anything_starts(place: Path) -> None:
 
 def test_a_rotated_client_comes_back(place: Path) -> None:
     before = (place / "kits/south/startup/client.crt").read_bytes()
-    assert "start it again" in flexfl("rotate", "clinics.toml", "south", cwd=place)
+    assert "restart it" in flexfl("rotate", "clinics.toml", "south", cwd=place)
     assert (place / "kits/south/startup/client.crt").read_bytes() != before

@@ -100,12 +100,12 @@ def test_nobody_registers_under_anothers_name(one: Federation, tmp_path: Path) -
         one.folder / "site-1", kit, ignore=shutil.ignore_patterns("log.txt", "*.log", "output.txt", "flexfl")
     )
     config = kit / "startup/fed_client.json"
-    told = json.loads(config.read_text())
-    told["client"]["fqsn"] = "site-2"
-    config.write_text(json.dumps(told))
+    content = json.loads(config.read_text())
+    content["client"]["fqsn"] = "site-2"
+    config.write_text(json.dumps(content))
     stays_out(one, kit, "site-2")
-    told = (one.server.kit / "log.txt").read_text()
-    assert "authenticated as 'site-1' but claimed endpoint 'site-2'" in told
+    log = (one.server.kit / "log.txt").read_text()
+    assert "authenticated as 'site-1' but claimed endpoint 'site-2'" in log
 
 
 def stays_out(one: Federation, kit: Path, name: str) -> None:

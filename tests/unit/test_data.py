@@ -200,8 +200,8 @@ def test_an_unknown_partition() -> None:
 )
 def test_a_name_is_a_table_with_the_defaults(given_partition: str, table: dict[str, Any]) -> None:
     named = Federated.split(pair(60, classes=4), clients=6, partition=given_partition)
-    told = Federated.split(pair(60, classes=4), clients=6, partition=table)
-    assert named.fingerprint() == told.fingerprint()
+    given_as_table = Federated.split(pair(60, classes=4), clients=6, partition=table)
+    assert named.fingerprint() == given_as_table.fingerprint()
 
 
 def test_a_partition_with_options() -> None:
@@ -458,14 +458,14 @@ CORRUPT_IDX = {
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_corrupt_idx_file_is_refused(kind: str, suffix: str) -> None:
     raw = gzip.compress(CORRUPT_IDX[kind]) if suffix else CORRUPT_IDX[kind]
-    with pytest.raises(FlexFLError, match="fetch the file anew"):
+    with pytest.raises(FlexFLError, match="fetch the file again"):
         read_idx(f"images{suffix}", raw)
 
 
 def test_a_corrupt_gzip_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     good = gzip.compress(idx(np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)))
     for bad in (good[:-9], good[: len(good) // 2], good[:30] + b"\xff\x55" + good[32:]):
-        with pytest.raises(FlexFLError, match="fetch the file anew"):
+        with pytest.raises(FlexFLError, match="fetch the file again"):
             read_idx("images.gz", bad)
     monkeypatch.setattr("flexfl.data.idx._MOST_BYTES", 300)
     with pytest.raises(FlexFLError, match="larger than any such file"):

@@ -92,10 +92,10 @@ def test_files(evidence: Evidence, tmp_path: Path) -> None:
     assert float(at_10["downlink_cost"]) == pytest.approx(
         evidence.methods[0].runs[0].average_cost("downlink")[9]
     )
-    told = (tmp_path / "out" / "fig1.md").read_text().splitlines()
-    assert told[0].startswith("| method | seeds | final accuracy | training loss | iterations to 0.60 |")
-    assert "| 12.5 ± 3.5 | 20 (1 of 2) |" in told[2]
-    assert "| – | – |" in told[3]
+    lines = (tmp_path / "out" / "fig1.md").read_text().splitlines()
+    assert lines[0].startswith("| method | seeds | final accuracy | training loss | iterations to 0.60 |")
+    assert "| 12.5 ± 3.5 | 20 (1 of 2) |" in lines[2]
+    assert "| – | – |" in lines[3]
     assert points[0]["compute_cost"] == ""  # nothing was spent before the first iteration
 
 
@@ -109,7 +109,7 @@ def test_a_method_far_below_is_named_and_does_not_press_the_others(tmp_path: Pat
     methods = Method("good", runs(tmp_path / "a")), Method("bad", runs(tmp_path / "b", shift=0.6))
     panels = {panel.key: panel for panel in Evidence("fig1", "", methods, ()).section.panels}
     accuracy = panels["test_accuracy"]
-    assert accuracy.notes == ("bad lies below (ends at 0.20)",)
+    assert accuracy.notes == ("bad is below (ends at 0.20)",)
     assert accuracy.y_range[0] > 0.1
     assert [curve.low is None for curve in accuracy.curves] == [False, True]
 
@@ -138,7 +138,7 @@ def test_a_loss_far_above_is_named_and_does_not_press_the_others(tmp_path: Path)
     losses = {n: {"train_loss": 30.0, "test_accuracy": 0.1, "seconds": 0.0} for n in (0, 10, 20)}
     bad = Method("bad", (Run(write_run(tmp_path / "b", evaluations=losses)),))
     panels = {panel.key: panel for panel in Evidence("fig1", "", (good, bad), ()).section.panels}
-    assert panels["train_loss"].notes == ("bad lies above (ends at 30)",)
+    assert panels["train_loss"].notes == ("bad is above (ends at 30)",)
     assert panels["train_loss"].y_range[1] < 3
 
 

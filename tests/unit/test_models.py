@@ -171,7 +171,7 @@ def test_other_normalisations_are_fine(norm: nn.Module) -> None:
 )
 def test_too_few_outputs_are_refused(module: nn.Module, shape: tuple[int, ...]) -> None:
     (fault,) = check_model(module, torch.zeros(2, 3), 5)
-    assert fault.rule == "must give one output for each of the 5 classes"
+    assert fault.rule == "must return one output for each of the 5 classes"
     assert fault.value == shape
     assert "5" in fault.remedy
 
@@ -302,7 +302,7 @@ def test_a_model_by_import_path(own_module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "field", "told"),
+    ("name", "options", "field", "reason"),
     [
         ("own_model_of_this_test:absent", {}, "model.name", "absent"),
         ("no_such_module_at_all:net", {}, "model.name", "no_such_module_at_all"),
@@ -316,12 +316,12 @@ def test_a_model_by_import_path(own_module: str) -> None:
     ],
 )
 @pytest.mark.usefixtures("own_module")
-def test_a_model_that_cannot_be_built(name: str, options: dict[str, Any], field: str, told: str) -> None:
+def test_a_model_that_cannot_be_built(name: str, options: dict[str, Any], field: str, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         build(name, **options)
     (fault,) = caught.value.faults
     assert fault.field == field
-    assert told in str(fault)
+    assert reason in str(fault)
     assert fault.remedy
 
 

@@ -18,12 +18,12 @@ from plotly.offline import get_plotlyjs
 
 from flexfl.errors import InputError, RunDirectoryError
 from flexfl.report import write_report
-from flexfl.report.catalogue import OVER_CLIENTS, OVER_SEEDS, Panel, sections_of
 from flexfl.report.charts import chart
-from flexfl.report.curves import aligned, kept, mean_and_deviation, round_window, running_mean
-from flexfl.report.groups import Group, group_runs, shown
+from flexfl.report.curves import align, mean_and_deviation, round_window, running_mean, subsample
+from flexfl.report.groups import Group, format_setting, group_runs
 from flexfl.report.page import write_page
-from flexfl.report.style import line_of
+from flexfl.report.panels import OVER_CLIENTS, OVER_SEEDS, Panel, sections_of
+from flexfl.report.style import line_style
 from flexfl.report.summary import Estimate, notes_of, row_of
 from flexfl.results import Run
 from runs import BUDGETS, write_run
@@ -135,7 +135,7 @@ def test_a_policy_by_knob_labels_a_single_group(tmp_path: Path) -> None:
     ],
 )
 def test_settings_as_text(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_setting(value) == text
 
 
 # Numbers -----------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_mean_and_deviation_by_hand() -> None:
 
 
 def test_runs_are_cut_to_what_they_have_in_common() -> None:
-    x, values = aligned(
+    x, values = align(
         [
             (np.array([0.0, 5.0, 10.0]), np.array([1.0, 2.0, 3.0])),
             (np.array([0.0, 5.0]), np.array([4.0, np.nan])),
@@ -172,11 +172,11 @@ def test_the_window_is_a_round_number(iterations: int, window: int) -> None:
 
 
 def test_long_series_are_thinned_and_keep_their_ends() -> None:
-    stay = kept(12_345)
+    stay = subsample(12_345)
     assert len(stay) <= 1000
     assert stay[0] == 0
     assert stay[-1] == 12_344
-    assert kept(7).tolist() == list(range(7))
+    assert subsample(7).tolist() == list(range(7))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_one_spender_does_not_flatten_the_others(tmp_path: Path) -> None:
 
 
 def test_groups_look_different() -> None:
-    assert len({line_of(index) for index in range(18)}) == 18
+    assert len({line_style(index) for index in range(18)}) == 18
 
 
 # Files -------------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_runs_of_different_length_are_cut_and_said_to_be(tmp_path: Path) -> None
     long = write_run(tmp_path / "a", seed=1, iterations=20)
     short = write_run(tmp_path / "b", seed=2, iterations=8, finished=False)
     markup = page_of(tmp_path / "out", long, short)
-    assert "runs have 8, 20 iterations: cut to the first 8" in markup
+    assert "runs have 8, 20 iterations: truncated to the first 8" in markup
     line = next(trace for trace in charts_of(markup)["uplink_cost"]["data"] if trace.get("name") == "online")
     assert line["x"] == list(range(8))
 

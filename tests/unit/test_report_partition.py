@@ -1,4 +1,4 @@
-"""The picture of a partition: what is drawn, what is drawn together, and whose it is."""
+"""The map of a partition: its counts, how neighbours are combined, and which groups it belongs to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flexfl.report import write_report
 from flexfl.report.groups import Group, group_runs
 from flexfl.report.partition_chart import partition_chart
 from flexfl.report.partition_figure import write_partitions
-from flexfl.report.partitions import MOST_COLUMNS, MOST_ROWS, Map, map_of, maps_of
+from flexfl.report.partitions import MOST_COLUMNS, MOST_ROWS, PartitionMap, partition_map, partition_maps
 from flexfl.report.style import MAP_COLOURS, NO_SAMPLES
 from flexfl.results import Run
 from flexfl.results.partition import Partition
@@ -68,45 +68,45 @@ def large(clients: int, classes: int) -> Partition:
     return Partition(n % 7 + 1, classes, np.stack([n, n % classes, n % 7 + 1], axis=1))
 
 
-# What is drawn -----------------------------------------------------------------------------
+# Content ------------------------------------------------------------------------------------
 
 
 def test_counts_by_class_and_client() -> None:
-    drawn = map_of(MIXED, "partition-0", "iid")
-    assert drawn.title == "iid: 14 samples at 3 clients"
-    assert drawn.counts is not None
-    assert_array_equal(drawn.counts, [[2, 3, 0], [1, 2, 6]])
-    assert_array_equal(drawn.sizes, [3, 5, 6])
-    assert_array_equal(drawn.columns, [0, 1, 2, 3])
-    assert (drawn.unit, drawn.notes) == ("samples", ())
+    map_ = partition_map(MIXED, "partition-0", "iid")
+    assert map_.title == "iid: 14 samples at 3 clients"
+    assert map_.counts is not None
+    assert_array_equal(map_.counts, [[2, 3, 0], [1, 2, 6]])
+    assert_array_equal(map_.sizes, [3, 5, 6])
+    assert_array_equal(map_.columns, [0, 1, 2, 3])
+    assert (map_.unit, map_.notes) == ("samples", ())
 
 
 def test_labels_that_are_no_classes_have_sizes_only() -> None:
-    drawn = map_of(NUMBERS, "partition-0", "iid")
-    assert drawn.counts is drawn.rows is None
-    assert_array_equal(drawn.sizes, [3, 1, 2])
+    map_ = partition_map(NUMBERS, "partition-0", "iid")
+    assert map_.counts is map_.rows is None
+    assert_array_equal(map_.sizes, [3, 1, 2])
 
 
 @given(st.integers(1, 4000), st.integers(1, 300))
 def test_many_clients_and_classes_are_drawn_together(clients: int, classes: int) -> None:
     partition = large(clients, classes)
-    drawn = map_of(partition, "partition-0", "iid")
-    assert drawn.counts is not None
-    assert drawn.rows is not None
-    rows, columns = drawn.counts.shape
+    map_ = partition_map(partition, "partition-0", "iid")
+    assert map_.counts is not None
+    assert map_.rows is not None
+    rows, columns = map_.counts.shape
     assert rows <= MOST_ROWS
     assert columns <= MOST_COLUMNS
-    assert (drawn.columns[0], drawn.columns[-1]) == (0, clients)
-    assert (drawn.rows[0], drawn.rows[-1]) == (0, classes)
+    assert (map_.columns[0], map_.columns[-1]) == (0, clients)
+    assert (map_.rows[0], map_.rows[-1]) == (0, classes)
     # Nothing is lost: means over a column's clients, times their number, are its samples.
-    width = np.diff(drawn.columns)
+    width = np.diff(map_.columns)
     assert_allclose(
-        drawn.sizes * width, [part.sum() for part in np.split(partition.sizes, drawn.columns[1:-1])]
+        map_.sizes * width, [part.sum() for part in np.split(partition.sizes, map_.columns[1:-1])]
     )
-    assert_allclose(drawn.counts.sum(axis=0), drawn.sizes)
-    assert (columns < clients) == any("mean of" in note for note in drawn.notes)
-    assert (rows < classes) == any("sum of" in note for note in drawn.notes)
-    assert drawn.unit == ("samples" if columns == clients else "samples per client")
+    assert_allclose(map_.counts.sum(axis=0), map_.sizes)
+    assert (columns < clients) == any("mean of" in note for note in map_.notes)
+    assert (rows < classes) == any("sum of" in note for note in map_.notes)
+    assert map_.unit == ("samples" if columns == clients else "samples per client")
 
 
 # Whose it is -------------------------------------------------------------------------------
@@ -114,32 +114,32 @@ def test_many_clients_and_classes_are_drawn_together(clients: int, classes: int)
 
 def test_a_single_run(tmp_path: Path) -> None:
     table = {"kind": "dirichlet", "alpha": 0.3, "self_balancing": False}
-    (drawn,) = maps_of(groups_of(write_run(tmp_path / "a", MIXED, kind=table)))
-    assert drawn.title == "dirichlet (alpha=0.3): 14 samples at 3 clients"
-    assert drawn.notes == ()
+    (map_,) = partition_maps(groups_of(write_run(tmp_path / "a", MIXED, kind=table)))
+    assert map_.title == "dirichlet (alpha=0.3): 14 samples at 3 clients"
+    assert map_.notes == ()
 
 
 def test_data_given_in_python(tmp_path: Path) -> None:
-    (drawn,) = maps_of(groups_of(write_run(tmp_path / "a", MIXED, kind="given:parts")))
-    assert drawn.title.startswith("given as Python data: ")
+    (map_,) = partition_maps(groups_of(write_run(tmp_path / "a", MIXED, kind="given:parts")))
+    assert map_.title.startswith("given as Python data: ")
 
 
 def test_a_partition_that_differs_by_seed_is_said_to(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "b", OTHER, seed=2), write_run(tmp_path / "a", MIXED, seed=1)]
-    (drawn,) = maps_of(groups_of(*runs))
-    assert_array_equal(drawn.sizes, MIXED.sizes)
-    assert drawn.notes == ("drawn anew for each seed: that of seed 1 is shown",)
+    (map_,) = partition_maps(groups_of(*runs))
+    assert_array_equal(map_.sizes, MIXED.sizes)
+    assert map_.notes == ("different for each seed: that of seed 1 is shown",)
     same = [write_run(tmp_path / f"c{seed}", SORTED, seed=seed, kind="one-class") for seed in (1, 2)]
-    (drawn,) = maps_of(groups_of(*same))
-    assert drawn.notes == ()
+    (map_,) = partition_maps(groups_of(*same))
+    assert map_.notes == ()
 
 
 def test_what_groups_share_is_drawn_once(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / policy, MIXED, policy=policy) for policy in ("online", "full")]
-    (drawn,) = maps_of(groups_of(*runs))
-    assert drawn.notes == ("the same in all groups",)
+    (map_,) = partition_maps(groups_of(*runs))
+    assert map_.notes == ("the same in all groups",)
     runs.append(write_run(tmp_path / "c", SORTED, kind="one-class"))
-    first, second = maps_of(groups_of(*runs))
+    first, second = partition_maps(groups_of(*runs))
     assert [first.key, second.key] == ["partition-0", "partition-1"]
     assert first.notes == (f"of {'; '.join(group.label for group in groups_of(*runs)[:2])}",)
     assert second.notes[0].startswith("of ")
@@ -148,15 +148,15 @@ def test_what_groups_share_is_drawn_once(tmp_path: Path) -> None:
 
 def test_runs_of_an_earlier_version(tmp_path: Path) -> None:
     old = write_run(tmp_path / "old", None, policy="full")
-    assert maps_of(groups_of(old)) == ()
-    (drawn,) = maps_of(groups_of(write_run(tmp_path / "new", MIXED), old))
-    assert drawn.notes == (
+    assert partition_maps(groups_of(old)) == ()
+    (map_,) = partition_maps(groups_of(write_run(tmp_path / "new", MIXED), old))
+    assert map_.notes == (
         "of control.policy=online",
         "not recorded for control.policy=full: run by an earlier version",
     )
     # Some seeds of a group are enough.
-    (drawn,) = maps_of(groups_of(tmp_path / "new", write_run(tmp_path / "old2", None, seed=0)))
-    assert drawn.notes == ()
+    (map_,) = partition_maps(groups_of(tmp_path / "new", write_run(tmp_path / "old2", None, seed=0)))
+    assert map_.notes == ()
 
 
 def test_a_name_beside_a_table_is_its_kind(tmp_path: Path) -> None:
@@ -173,36 +173,36 @@ def test_a_name_beside_a_table_is_its_kind(tmp_path: Path) -> None:
 # Files -------------------------------------------------------------------------------------
 
 MAPS = [
-    map_of(SORTED, "partition-0", "one-class"),
-    map_of(MIXED, "partition-1", "iid", ("of $\\frac$ all groups",)),
-    map_of(NUMBERS, "partition-2", "quantity"),
-    map_of(large(2500, 250), "partition-3", "shards"),
-    map_of(partition_of([[4]]), "partition-4", "iid"),
+    partition_map(SORTED, "partition-0", "one-class"),
+    partition_map(MIXED, "partition-1", "iid", ("of $\\frac$ all groups",)),
+    partition_map(NUMBERS, "partition-2", "quantity"),
+    partition_map(large(2500, 250), "partition-3", "shards"),
+    partition_map(partition_of([[4]]), "partition-4", "iid"),
 ]
 
 
-@pytest.mark.parametrize("drawn", MAPS, ids=lambda drawn: drawn.key)
-def test_charts_are_valid_plotly_and_name_their_axes(drawn: Map) -> None:
-    found = json.loads(json.dumps(partition_chart(drawn), allow_nan=False))
+@pytest.mark.parametrize("map_", MAPS, ids=lambda map_: map_.key)
+def test_charts_are_valid_plotly_and_name_their_axes(map_: PartitionMap) -> None:
+    found = json.loads(json.dumps(partition_chart(map_), allow_nan=False))
     figure = Figure(found)  # raises on what plotly does not know
     assert figure.layout.xaxis.title.text == "client"
     bars = figure.data[0]
-    assert len(bars.x) == len(bars.y) == len(drawn.sizes)
-    if drawn.counts is None:
+    assert len(bars.x) == len(bars.y) == len(map_.sizes)
+    if map_.counts is None:
         assert len(figure.data) == 1
         assert figure.layout.yaxis.title.text == "samples"
         return
     heat = figure.data[1]
     assert figure.layout.yaxis.title.text == "class"
-    assert heat.colorbar.title.text == drawn.unit
-    assert_allclose(heat.z, drawn.counts, rtol=1e-3)
-    assert len(heat.x) == drawn.counts.shape[1] + 1  # edges
-    assert len(heat.y) == drawn.counts.shape[0] + 1
+    assert heat.colorbar.title.text == map_.unit
+    assert_allclose(heat.z, map_.counts, rtol=1e-3)
+    assert len(heat.x) == map_.counts.shape[1] + 1  # edges
+    assert len(heat.y) == map_.counts.shape[0] + 1
     # Nothing is grey, and nothing else is.
     (_, grey), (none, still_grey), (first, colour), *_, (last, darkest) = heat.colorscale
     assert grey == still_grey == NO_SAMPLES
     assert (colour, darkest) == (MAP_COLOURS[0], MAP_COLOURS[-1])
-    assert none == first < drawn.counts[drawn.counts > 0].min() / heat.zmax
+    assert none == first < map_.counts[map_.counts > 0].min() / heat.zmax
     assert last == 1
 
 

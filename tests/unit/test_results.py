@@ -299,7 +299,7 @@ def test_every_flipped_byte_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
     good = path.read_bytes()
     for place in range(len(good)):
         path.write_bytes(good[:place] + bytes([good[place] ^ 0x01]) + good[place + 1 :])
-        with pytest.raises(RunDirectoryError, match="corrupt or foreign"):
+        with pytest.raises(RunDirectoryError, match="corrupt or from another run"):
             read_checkpoint(path, digest)
 
 
@@ -308,11 +308,11 @@ def test_a_truncated_foreign_or_absent_checkpoint_is_refused(tmp_path: Path) -> 
     digest = write_checkpoint(path, ARRAYS)
     good = path.read_bytes()
     foreign = write_checkpoint(path, {"params": np.zeros(3)})
-    with pytest.raises(RunDirectoryError, match="corrupt or foreign"):
+    with pytest.raises(RunDirectoryError, match="corrupt or from another run"):
         read_checkpoint(path, digest)
     for bad in (good[:-1], good[:20], b"", good + b"\0"):
         path.write_bytes(bad)
-        with pytest.raises(RunDirectoryError, match="corrupt or foreign"):
+        with pytest.raises(RunDirectoryError, match="corrupt or from another run"):
             read_checkpoint(path, digest)
     path.unlink()
     with pytest.raises(RunDirectoryError, match=r"cannot be read.*another --out"):
@@ -482,7 +482,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     path.write_text("x", encoding="utf-8")
     with pytest.raises(RunDirectoryError, match="must be a folder"):
         open_run(path)
-    with pytest.raises(RunDirectoryError, match="cannot be made"):
+    with pytest.raises(RunDirectoryError, match="cannot be created"):
         open_run(path / "below")
     assert path.read_text(encoding="utf-8") == "x"
 
@@ -575,10 +575,10 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_rewound(tmp_path: Path, 
         write_checkpoint(path, {"params": np.zeros(3)})
     else:
         path.write_bytes(good[:-1] + (bytes([good[-1] ^ 1]) if damage == "flipped" else b""))
-    told = {name: (tmp_path / name).read_bytes() for name in ("spec.toml", "summary.json")}
+    before = {name: (tmp_path / name).read_bytes() for name in ("spec.toml", "summary.json")}
     with pytest.raises(RunDirectoryError, match="checkpoint-00000004"):
         open_run(tmp_path, resume=True)
-    assert told == {name: (tmp_path / name).read_bytes() for name in told}
+    assert before == {name: (tmp_path / name).read_bytes() for name in before}
     run = Run(tmp_path)
     assert_array_equal(run.iterations["iteration"], range(4))
     assert_array_equal(run.evaluations["iteration"], [0, 4])
@@ -794,7 +794,7 @@ def test_a_run_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     assert len(Run(tmp_path / "run").iterations["iteration"]) == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == before
-    with pytest.raises(FlexFLError, match=r"--out must be a folder to write into, got .*Permission denied"):
+    with pytest.raises(FlexFLError, match=r"--out must be a writable folder, got .*Permission denied"):
         export_run(tmp_path / "run", tmp_path / "tables", "csv")
 
 

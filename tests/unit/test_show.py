@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on."""
+"""The terminal output of a running run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_a_log_has_some_twenty_lines_whatever_the_length() -> None:
 
 def test_a_log_has_a_line_for_every_look_that_shows_progress() -> None:
     """Seen from another process, iterations come in jumps."""
-    told = shown([1, 3, 7, 7, 8, 31, 33, 99, 100]).splitlines()
-    assert [line.split()[1] for line in told] == ["7/100", "31/100", "99/100", "100/100"]
-    assert told[0] == (
+    lines = shown([1, 3, 7, 7, 8, 31, 33, 99, 100]).splitlines()
+    assert [line.split()[1] for line in lines] == ["7/100", "31/100", "99/100", "100/100"]
+    assert lines[0] == (
         "iteration 7/100  loss 0.500  accuracy 0.750  compute 0.25/0.5  uplink 3  downlink 0.2/0.1  "
     )
 
@@ -44,7 +44,7 @@ def test_a_log_has_a_line_for_every_look_that_shows_progress() -> None:
 def test_a_terminal_shows_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = iter(range(1, 100))
     monkeypatch.setattr("flexfl.cli.show.time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
-    told = shown([1, 50], force_terminal=True)
-    assert "50/100" in told
-    assert "1:01 left" in told
-    assert "accuracy 0.750" in told
+    output = shown([1, 50], force_terminal=True)
+    assert "50/100" in output
+    assert "1:01 left" in output
+    assert "accuracy 0.750" in output

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flexfl.errors import InputError
 from flexfl.experiments.paper import FIGURES, SETUPS, cells_of
-from flexfl.experiments.sweep import _shared_folders, folder, load_sweep
+from flexfl.experiments.sweep import _shared_folders, folder_name, load_sweep
 from flexfl.spec.load import load_spec, merged
 from flexfl.spec.seeds import seeds_of
 
@@ -118,9 +118,9 @@ def test_values_that_look_alike_have_folders_of_their_own(
 
 
 def test_two_cells_in_one_folder_are_refused() -> None:
-    told = _shared_folders(["a, b", "a-b", "c"])
-    assert [str(fault) for fault in told] == [
-        "the sweep names the folder of a, b twice, got 'a-b'; name a variant or value otherwise"
+    faults_found = _shared_folders(["a, b", "a-b", "c"])
+    assert [str(fault) for fault in faults_found] == [
+        "the sweep uses the folder of a, b twice, got 'a-b'; rename a variant or value"
     ]
 
 
@@ -229,7 +229,7 @@ def test_ranges_of_seeds() -> None:
 
 @given(st.text(max_size=30))
 def test_any_label_is_a_folder_name(label: str) -> None:
-    name = folder(label)
+    name = folder_name(label)
     assert name
     assert "/" not in name
     assert name not in (".", "..")

@@ -1,4 +1,4 @@
-"""The commands."""
+"""The command line interface: one module for each command."""
 
 FAILED, INTERRUPTED = 2, 130
-"""Exit codes: something went wrong; stopped by a signal, to be gone on with."""
+"""Exit codes: an error; stopped by a signal, can be resumed."""

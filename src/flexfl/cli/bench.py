@@ -1,4 +1,4 @@
-"""flexfl bench: how fast the engine is on this machine, as ratios."""
+"""flexfl bench: measure how fast the engine is on this machine, as ratios."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ShapeName(StrEnum):
 
 def bench(
     shape: Annotated[
-        ShapeName, typer.Option("--shape", help="Dataset and network to imitate.")
+        ShapeName, typer.Option("--shape", help="Dataset and network to measure with.")
     ] = ShapeName.all,
     clients: Annotated[int, typer.Option("--clients", min=10, help="Number of clients N.")] = 100,
     scale: Annotated[
@@ -28,13 +28,13 @@ def bench(
         typer.Option("--scale", metavar="N,N,…", help="Numbers of clients to compare; none if empty."),
     ] = "100,1000,10000",
     file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the figures there, too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the results to this file, too.")
     ] = None,
 ) -> None:
-    """Measure the engine against the limit (plain torch) and the oracle, in one process."""
+    """Compare the engine's speed with plain torch (the limit) and with the oracle, in one process."""
     from rich.console import Console
 
-    from flexfl.results.folder import make_folder
+    from flexfl.results.files import create_output_folder
     from flexfl.sim import bench as measured
 
     console = Console(highlight=False)
@@ -43,21 +43,21 @@ def bench(
         rule = "must list whole numbers ≥ 10"
         raise InputError([Fault("--scale", rule, wrong, "for example 100,1000")], "the command")
     if file is not None:
-        make_folder(file.absolute().parent, "the folder of --json")
+        create_output_folder(file.absolute().parent, "the folder of --json")
     results: dict[str, Any] = {}
     for name in measured.SHAPES if shape is ShapeName.all else [shape.value]:
         with console.status(f"measuring {name}"):
             results[name] = measured.bench(name, clients=clients)
         _show(console, results[name])
     if sizes:
-        with console.status("measuring how it scales"):
+        with console.status("measuring scaling"):
             results["scaling"] = measured.scaling("fashion", [int(size) for size in sizes])
         console.print("[bold]scaling[/bold]  fashion")
         for row in results["scaling"]:
             by_client, memory = row["ms_per_client"] * 1e3, row["rss_per_client_parameter"]
             console.print(
-                f"  N = {row['clients']:>6,}  {row['ms']:9.2f} ms  {by_client:6.1f} µs a client"
-                f"  ({row['ratio_per_client']:.2f} ×)  {memory:5.2f} bytes a client and parameter",
+                f"  N = {row['clients']:>6,}  {row['ms']:9.2f} ms  {by_client:6.1f} µs per client"
+                f"  ({row['ratio_per_client']:.2f} ×)  {memory:5.2f} bytes per client and parameter",
                 soft_wrap=True,
             )
     if file is not None:
@@ -65,19 +65,20 @@ def bench(
 
 
 def _show(console: Any, found: dict[str, Any]) -> None:
+    """Print the results for one shape."""
     console.print(
         f"[bold]{found['shape']}[/bold]  N = {found['clients']}, D = {found['parameters']}, "
         f"{found['threads']} threads ({found['threading']}), gradients by {found['gradients']}",
         soft_wrap=True,
     )
-    console.print(f"  an iteration   {found['ms']:9.2f} ms")
+    console.print(f"  iteration      {found['ms']:9.2f} ms")
     console.print(
-        f"  the limit      {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}"
-        f" ({found['ratio_limit_apart']:.2f}, its passes timed apart)"
+        f"  limit          {found['limit_ms']:9.2f} ms   ratio {found['ratio_limit']:.2f}"
+        f" ({found['ratio_limit_apart']:.2f} with its passes timed separately)"
     )
-    console.print(f"  the oracle     {found['oracle_ms']:9.2f} ms   {found['ratio_oracle']:.0f} times slower")
+    console.print(f"  oracle         {found['oracle_ms']:9.2f} ms   {found['ratio_oracle']:.0f} times slower")
     stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in found["stages_ms"].items())
     console.print(f"  stages (ms)    {stages}", soft_wrap=True)
     share = f"{found['evaluation_share']:.0%} of a run that evaluates every 50 iterations"
-    console.print(f"  an evaluation  {found['evaluation_ms']:9.2f} ms   {share}")
-    console.print(f"  memory         {found['rss_per_client_parameter']:9.2f} bytes a client and parameter")
+    console.print(f"  evaluation     {found['evaluation_ms']:9.2f} ms   {share}")
+    console.print(f"  memory         {found['rss_per_client_parameter']:9.2f} bytes per client and parameter")

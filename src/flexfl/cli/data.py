@@ -1,4 +1,4 @@
-"""flexfl data: which datasets there are, bring them here, check them."""
+"""flexfl data: list, fetch and verify datasets."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ app = typer.Typer(help="Datasets: list them, fetch them, verify them.", no_args_
 
 BROKEN = 2
 MINI_SAMPLES = (6000, 1000)
-"""Of the dataset that ships; a test holds it against the file."""
+"""Training and test samples of the bundled dataset; a test compares them with the file."""
 
 
 @app.command("list")
 def list_() -> None:
-    """Show the datasets, and which of them are here."""
+    """List the datasets, and which of them are stored on this machine."""
     from rich.table import Table
 
     from flexfl.data import store
     from flexfl.data.catalogue import CATALOGUE
 
     table = Table()
-    for heading in ("dataset", "what", "samples", "licence", "here"):
+    for heading in ("dataset", "description", "samples", "licence", "stored"):
         table.add_column(heading, overflow="fold")
     mini = f"{MINI_SAMPLES[0]:,} + {MINI_SAMPLES[1]:,}"
-    table.add_row("fashion-mini", "a part of Fashion-MNIST", mini, "MIT", "ships with flexfl")
+    table.add_row("fashion-mini", "a subset of Fashion-MNIST", mini, "MIT", "bundled with flexfl")
     for entry in CATALOGUE.values():
         stored = store.find(entry)
-        here = "no" if stored is None else f"{stored.bytes / 1e6:.0f} MB, from {stored.source}"
-        table.add_row(entry.name, entry.title, _samples(entry), entry.licence, here)
+        size = "no" if stored is None else f"{stored.bytes / 1e6:.0f} MB, from {stored.source}"
+        table.add_row(entry.name, entry.title, _samples(entry), entry.licence, size)
     console = _console()
     console.print(table)
     console.print(f"in {store.data_folder()}", soft_wrap=True)
@@ -49,29 +49,32 @@ def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="fashion-mnist or cifar10.")],
     given: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="A folder or an archive that you brought yourself."),
+        typer.Option(
+            "--from", metavar="PATH", help="Take it from this folder or archive instead of a download."
+        ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Fetch it even if it is here.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Fetch it even if it is stored already.")] = False,
 ) -> None:
-    """Bring a dataset here, from the first source that answers."""
+    """Download a dataset from the first source that works."""
     from flexfl.data import store
     from flexfl.data.fetch import dataset
 
     entry = dataset(name)
     console = _console()
     if given is None and not again and (found := store.find(entry)) is not None:
-        console.print(f"{_told(found)} already", soft_wrap=True)
+        console.print(f"{_description(found)} already", soft_wrap=True)
         return
-    console.print(_told(bring(console, entry, given=given, again=again)), soft_wrap=True)
+    stored = fetch_with_progress(console, entry, given=given, again=again)
+    console.print(_description(stored), soft_wrap=True)
 
 
 @app.command("verify")
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…", show_default="all that are here")
+        list[str] | None, typer.Argument(metavar="NAME…", show_default="all that are stored")
     ] = None,
 ) -> None:
-    """Read every byte and compare checksums."""
+    """Verify the checksums of stored datasets."""
     from flexfl.data import store
     from flexfl.data.catalogue import CATALOGUE
     from flexfl.data.fetch import dataset
@@ -80,10 +83,10 @@ def verify(
     for entry in [dataset(name) for name in names or CATALOGUE]:
         faults = store.faults(entry)
         if faults is None:
-            typer.echo(f"{entry.name}: not here; fetch it with: flexfl data fetch {entry.name}")
+            typer.echo(f"{entry.name}: not stored; fetch it with: flexfl data fetch {entry.name}")
             broken |= bool(names)
             continue
-        typer.echo(f"{entry.name}: {'; '.join(faults) or 'as it was fetched'}")
+        typer.echo(f"{entry.name}: {'; '.join(faults) or 'intact'}")
         if faults:
             typer.echo(f"  repair it with: flexfl data fetch {entry.name} --again")
         broken |= bool(faults)
@@ -91,8 +94,17 @@ def verify(
         raise typer.Exit(BROKEN)
 
 
-def bring(console: Console, entry: Dataset, *, given: Path | None = None, again: bool = False) -> Stored:
-    """Fetch with a progress bar; at once if it is here."""
+def fetch_with_progress(
+    console: Console, entry: Dataset, *, given: Path | None = None, again: bool = False
+) -> Stored:
+    """Fetch a dataset with a progress bar; return at once if it is stored already.
+
+    Args:
+        console: Where to show the progress.
+        entry: The dataset.
+        given: A folder or an archive to take it from; by default it is downloaded.
+        again: Fetch it even if it is stored already.
+    """
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     from flexfl.data.fetch import fetch as fetch_
@@ -117,25 +129,25 @@ def bring(console: Console, entry: Dataset, *, given: Path | None = None, again:
         return fetch_(entry, given=given, again=again, on_source=on_source, on_bytes=on_bytes)
 
 
-def bring_for(console: Console, specs: Iterable[Spec]) -> None:
-    """The datasets that these runs need, before the first of them starts."""
+def ensure_datasets(console: Console, specs: Iterable[Spec]) -> None:
+    """Fetch the datasets that these specs need and that are not stored yet."""
     from flexfl.data import store
     from flexfl.data.catalogue import CATALOGUE
 
     names = dict.fromkeys(spec.data.name for spec in specs if spec.data.path is None)
     for entry in (CATALOGUE[name] for name in names if name in CATALOGUE):
         if store.find(entry) is None:
-            console.print(_told(bring(console, entry)), soft_wrap=True)
+            console.print(_description(fetch_with_progress(console, entry)), soft_wrap=True)
 
 
 def _console() -> Console:
-    """File names are shown as they are, whatever brackets and colons they hold."""
+    """Return a console without markup, so that brackets and colons in file names are printed as they are."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
 
 
-def _told(stored: Stored) -> str:
+def _description(stored: Stored) -> str:
     return (
         f"{stored.dataset.name}: {_samples(stored.dataset)} samples in {stored.folder}, from {stored.source}"
     )

@@ -1,4 +1,4 @@
-"""flexfl export: evaluations and metrics as tables."""
+"""flexfl export: write evaluations and metrics as tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Format(StrEnum):
 
 def export(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
-    format_: Annotated[Format, typer.Option("--format", help="Kind of table.")] = Format.csv,
+    format_: Annotated[Format, typer.Option("--format", help="Format of the tables.")] = Format.csv,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write.", show_default="DIR")
     ] = None,
 ) -> None:
-    """Write evaluations and metrics of a run as tables (and by client, where recorded)."""
+    """Write evaluations and metrics of a run as tables (also per client, where recorded)."""
     from flexfl.results.export import export_run
 
     for path in export_run(directory, out or directory, format_.value):

@@ -1,4 +1,4 @@
-"""The command `flexfl`. Commands import what they need when they run, so that --help is instant."""
+"""The command `flexfl`; commands import what they need when they run, so that --help is fast."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _options(
 
 
 def main() -> None:
-    """Errors that we raise on purpose are for reading: no traceback."""
+    """Run the command line; print a FlexFLError without a traceback."""
     try:
         app()
     except FlexFLError as error:

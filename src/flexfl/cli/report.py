@@ -1,4 +1,4 @@
-"""flexfl report: figures and a page from run directories."""
+"""flexfl report: write figures and an HTML page from run directories."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories to draw.")],
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
     out: Annotated[
         Path | None,
         typer.Option(
@@ -17,7 +17,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Draw runs as figures and one page; runs that differ only in their seed become one curve."""
+    """Write figures and one HTML page; runs that differ only in their seed become one curve."""
     from flexfl.report import write_report
 
     folder = out or directories[0] / "report"

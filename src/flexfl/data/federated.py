@@ -1,4 +1,4 @@
-"""Data as a federation sees it: samples, labels, and which of them lie at which client."""
+"""Federated data: samples, labels, and which of them each client holds."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from flexfl.errors import Fault, InputError
 from flexfl.streams import Streams
 
 Pair = tuple[Any, Any]
-"""Features and labels, as tensors or arrays with one row for each sample."""
+"""Features and labels, as tensors or arrays with one row per sample."""
 
 
 @dataclass(frozen=True)
 class Federated:
-    """A dataset in memory and its partition; make it with `split`, or with `of_clients`."""
+    """A dataset in memory and its partition; create it with `split` or `of_clients`."""
 
     train_x: Tensor
     train_y: Tensor
@@ -30,7 +30,7 @@ class Federated:
     test_y: Tensor | None
     parts: tuple[IntArray, ...]
     content: str | None = None
-    """Names what the tensors hold, where that was checked before; else they are read when asked."""
+    """A digest of the tensors if it is known; else `fingerprint` reads them."""
 
     @classmethod
     def split(
@@ -43,18 +43,18 @@ class Federated:
         seed: int = 1,
         content: str | None = None,
     ) -> Federated:
-        """Spread `train` over clients by a partitioner; `test` stays whole.
+        """Partition training data over clients; the test data are not partitioned.
 
         Args:
-            train: features and labels.
-            test: features and labels to evaluate on.
-            clients: N.
-            partition: as in a spec, a name, or {"kind": "dirichlet", "alpha": 0.3}.
-            seed: of the run.
-            content: names what the arrays hold, where that was checked before.
+            train: Features and labels for training.
+            test: Features and labels for testing.
+            clients: Number of clients.
+            partition: As in a spec: a name, or {"kind": "dirichlet", "alpha": 0.3}.
+            seed: The seed of the partition.
+            content: A digest of the data if it is known.
 
         Raises:
-            InputError: lists all faults of the settings or of the data.
+            InputError: The data or the number of clients are not valid.
         """
         partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before those of the data
         train_x, train_y = _tensors(train, "train")
@@ -70,7 +70,11 @@ class Federated:
 
     @classmethod
     def of_clients(cls, clients: Sequence[Pair], test: Pair | None = None) -> Federated:
-        """Return a federation of each client's own features and labels, in the order of the clients."""
+        """Combine the features and labels of each client, given in the order of the clients.
+
+        Raises:
+            InputError: The data are not valid, or their shapes differ between clients.
+        """
         if not clients:
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
         pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
@@ -119,23 +123,28 @@ class Federated:
 
     @property
     def clients(self) -> int:
+        """The number of clients N."""
         return len(self.parts)
 
     @property
     def sizes(self) -> IntArray:
-        """Samples of each client, (N,)."""
+        """The number of samples of each client, (N,)."""
         return np.array([len(part) for part in self.parts])
 
     @property
     def classes(self) -> int | None:
-        """The number of classes that the labels name; None for labels that are not classes."""
+        """The number of classes; None if labels are not classes."""
         if self.train_y.ndim != 1 or self.train_y.is_floating_point():
             return None
         largest = [int(labels.max()) for labels in (self.train_y, self.test_y) if labels is not None]
         return max(largest) + 1
 
     def weights(self, kind: str | list[float]) -> FloatArray:
-        """Return w, (N,), with sum 1: equal, by samples, or as given."""
+        """Return the weights w, (N,), with sum 1.
+
+        Args:
+            kind: "equal", "samples" (proportional to each client's samples), or a list.
+        """
         if isinstance(kind, str):
             raw = self.sizes.astype(np.float64) if kind == "samples" else np.ones(self.clients)
         else:
@@ -143,7 +152,7 @@ class Federated:
         return np.asarray(raw / raw.sum())
 
     def fingerprint(self) -> str:
-        """Return a digest that tells data apart when a run is resumed."""
+        """Return a digest of data and partition, which is checked when a run is resumed."""
         digest = hashlib.blake2b((self.content or "").encode(), digest_size=16)
         for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
             if tensor is not None and self.content is None:
@@ -166,5 +175,5 @@ def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
         rule = "must have as many labels as samples, and at least one"
         sizes = tuple(len(array) if array.ndim else 0 for array in (features, labels))
         raise InputError([Fault(f"data ({what})", rule, sizes, "check the arrays")])
-    # Class labels of any width: the losses of torch want int64.
+    # Class labels of any integer type: torch's losses need int64.
     return features, labels if labels.is_floating_point() else labels.long()

@@ -1,4 +1,4 @@
-"""Bring a dataset to this machine, from the first source that has it."""
+"""Fetching a dataset from the first source that works."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from flexfl.data.store import Stored
 from flexfl.errors import Fault, FlexFLError, InputError, nearest
 
 OnSource = Callable[[str], None]
-"""Told which source is tried now."""
+"""Called with the title of the source that is tried next."""
 
 
 class NoSourceError(FlexFLError):
-    """Names each source that was tried, why it could not be used, and what a person can do."""
+    """No source works; the message gives the reason for each, and how to add the data manually."""
 
 
 def dataset(name: str) -> Dataset:
+    """Return the dataset of that name.
+
+    Raises:
+        InputError: There is no such dataset.
+    """
     if name not in CATALOGUE:
         rule = f"must be one of {', '.join(CATALOGUE)}"
         raise InputError([Fault("NAME", rule, name, nearest(name, CATALOGUE))], "the command")
@@ -40,19 +45,28 @@ def fetch(
     on_source: OnSource = lambda title: None,
     on_bytes: OnBytes = lambda name, have, total: None,
 ) -> Stored:
-    """The dataset in the store; brought there if it is not yet, or `again`.
+    """Return a dataset from the store, and fetch it first if it is not stored.
 
-    given       a folder or an archive that a person has brought
-    local_only  ask no network
+    Args:
+        entry: The dataset.
+        given: A folder or an archive of the user to take it from.
+        again: Fetch it even if it is stored already.
+        local_only: Do not use the network.
+        on_source: Called with the title of each source that is tried.
+        on_bytes: Called with the progress of a download.
+
+    Raises:
+        NoSourceError: No source works.
+        InputError: `given` cannot be used.
     """
-    may_be_here = not again and given is None
-    if may_be_here and (found := store.find(entry)) is not None:
-        return found  # even in a folder that cannot be written
+    use_stored = not again and given is None
+    if use_stored and (found := store.find(entry)) is not None:
+        return found  # even if the folder is read-only
     with store.locked(entry):
-        if may_be_here and (found := store.find(entry)) is not None:
-            return found  # another process brought it meanwhile
+        if use_stored and (found := store.find(entry)) is not None:
+            return found  # another process has fetched it meanwhile
         if given is not None:
-            stored = _from_hand(entry, given)
+            stored = _from_given(entry, given)
         else:
             sources = [source for source in entry.sources if source.local or not local_only]
             stored = _from_sources(entry, sources, on_source, on_bytes)
@@ -60,11 +74,11 @@ def fetch(
         return stored
 
 
-def _from_hand(entry: Dataset, given: Path) -> Stored:
+def _from_given(entry: Dataset, given: Path) -> Stored:
     try:
-        return store.place(entry, published(entry, given), f"{given.resolve().name}, by hand")
+        return store.save(entry, read_published(entry, given), f"{given.resolve().name}, added manually")
     except FlexFLError as error:
-        fault = Fault("--from", f"cannot be used ({error})", str(given), f"bring {entry.by_hand}")
+        fault = Fault("--from", f"cannot be used ({error})", str(given), f"provide {entry.manual_files}")
         raise InputError([fault], "the command") from error
 
 
@@ -74,24 +88,28 @@ def _from_sources(
     reasons = []
     for source in sources:
         on_source(source.title)
-        # Each has a folder of its own, since files of two sources may have one name.
+        # A folder for each source, since files of two sources may have the same name.
         work = store.downloads(entry) / str(entry.sources.index(source))
         if not source.local:
             work.mkdir(parents=True, exist_ok=True)
         try:
             members = source.read(_wanted(entry), work, on_bytes)
-            return store.place(entry, _read(entry, members), source.title)
+            return store.save(entry, _read(entry, members), source.title)
         except SourceError as error:
             reasons.append(f"  {source.title}: {error}")
-        except FlexFLError as error:  # it came, but is not what it should be
+        except FlexFLError as error:  # downloaded, but with the wrong content
             shutil.rmtree(work, ignore_errors=True)
             reasons.append(f"  {source.title}: {error}")
     title = f"no source of {entry.name} could be used:"
-    raise NoSourceError("\n".join([title, *reasons, _by_hand(entry)]))
+    raise NoSourceError("\n".join([title, *reasons, _manual_instructions(entry)]))
 
 
-def published(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a folder or an archive of published files."""
+def read_published(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a dataset from a folder or an archive of its published files.
+
+    Raises:
+        FlexFLError: The path cannot be read, or files are missing.
+    """
     return _read(entry, read_members(path, _wanted(entry)))
 
 
@@ -107,8 +125,8 @@ def _read(entry: Dataset, members: Members) -> dict[str, NDArray[Any]]:
     raise FlexFLError(f"{', '.join(fewest)} missing")
 
 
-def _by_hand(entry: Dataset) -> str:
+def _manual_instructions(entry: Dataset) -> str:
     return (
-        f"to place it by hand, bring {entry.by_hand} to this machine, then\n"
+        f"to add it manually, copy {entry.manual_files} to this machine, then\n"
         f"  flexfl data fetch {entry.name} --from PATH"
     )

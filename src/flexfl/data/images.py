@@ -1,4 +1,4 @@
-"""How bytes become network input."""
+"""Scaling of pixels to network input."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from flexfl.errors import Fault, InputError
 
 
 @dataclass(frozen=True)
-class Images:
-    """(pixel/255 − mean) / deviation, by channel, in float32."""
+class PixelScaling:
+    """Computes (pixel/255 − mean) / deviation for each channel, in float32."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
     def __call__(self, pixels: NDArray[Any]) -> NDArray[np.float32]:
         if len(self.mean) == 1:
-            return self._scaled(pixels, 0)
+            return self._scale(pixels, 0)
         if pixels.ndim != 4 or pixels.shape[1] != len(self.mean):
             rule = f"must hold images of shape ({len(self.mean)}, height, width)"
-            raise InputError([Fault("data.path", rule, pixels.shape[1:], "put the channels first")])
+            raise InputError([Fault("data.path", rule, pixels.shape[1:], "move the channels to the front")])
         out = np.empty(pixels.shape, dtype=np.float32)
         for channel in range(len(self.mean)):
-            out[:, channel] = self._scaled(pixels[:, channel], channel)
+            out[:, channel] = self._scale(pixels[:, channel], channel)
         return out
 
-    def _scaled(self, pixels: NDArray[Any], channel: int) -> NDArray[np.float32]:
+    def _scale(self, pixels: NDArray[Any], channel: int) -> NDArray[np.float32]:
         mean, deviation = np.float32(self.mean[channel]), np.float32(self.deviation[channel])
-        if pixels.dtype == np.uint8:  # 256 values are worked out once and looked up
+        if pixels.dtype == np.uint8:  # compute the 256 values once, then look them up
             table = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / deviation
             return np.take(table, pixels)
         return np.asarray((pixels.astype(np.float32) / np.float32(255) - mean) / deviation)
 
 
-FASHION = Images((0.1307,), (0.3081,))
-CIFAR10 = Images((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+FASHION = PixelScaling((0.1307,), (0.3081,))
+CIFAR10 = PixelScaling((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))

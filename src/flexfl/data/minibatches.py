@@ -1,4 +1,4 @@
-"""Minibatches: each client goes through its data in epochs of random order."""
+"""Minibatches: each client iterates over its data in epochs of random order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from flexfl.streams import Streams
 
 
 class Minibatches:
-    """Draws without replacement by epoch; an incomplete last batch is dropped.
+    """Minibatches drawn without replacement within an epoch; an incomplete last batch is dropped.
 
-    The order of an epoch comes from the stream (client, epoch), and all that is remembered is
-    how many batches each client has used. A client with fewer samples than a batch uses them
-    all, every time.
+    The order of an epoch comes from the stream (client, epoch); the only state is how many batches
+    each client has used. A client with fewer samples than a batch uses all of them every time.
 
-    first  the number of the first of these clients: one of a deployment draws what it would in a simulation
+    Args:
+        parts: The sample indices of each client.
+        batch_size: Samples in a minibatch.
+        streams: The run's random streams.
+        first: The number of the first client, so that a deployed client draws as in a simulation.
     """
 
     def __init__(
@@ -27,7 +30,7 @@ class Minibatches:
         sizes = np.array([len(part) for part in parts])
         self._batch = np.minimum(batch_size, sizes)
         self._per_epoch = sizes // self._batch
-        # By batch size: the epochs that clients are in, batch by batch; `_row` is a client's place there.
+        # By batch size: the current epoch of each client as batches; `_row` is a client's row in it.
         self._orders: dict[int, IntArray] = {}
         self._row = np.zeros(len(parts), dtype=np.int64)
         for size in np.unique(self._batch):
@@ -39,19 +42,19 @@ class Minibatches:
         self.used = np.zeros(len(parts), dtype=np.int64)
 
     def peek(self, client: int, used: int) -> IntArray:
-        """The samples of that client's batch number `used`."""
+        """Return the sample indices of a client's batch number `used`, (B,)."""
         epoch, place = divmod(used, int(self._per_epoch[client]))
         return np.asarray(self._epoch_order(client, epoch)[place])
 
     def draw(self, clients: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
-        """The next batch of each of `clients`: groups of (clients (M,), samples (M, B)) of equal B."""
+        """Yield the next batch of each of `clients`, grouped by B: (clients (M,), samples (M, B))."""
         used = self.used[clients]
         epoch, place = np.divmod(used, self._per_epoch[clients])
-        begins = (epoch != self._epoch[clients]).nonzero()[0]
-        for client, wanted in zip(clients[begins].tolist(), epoch[begins].tolist(), strict=True):
-            order = self._epoch_order(client, wanted)
+        new = (epoch != self._epoch[clients]).nonzero()[0]
+        for client, new_epoch in zip(clients[new].tolist(), epoch[new].tolist(), strict=True):
+            order = self._epoch_order(client, new_epoch)
             self._orders[order.shape[1]][self._row[client], : len(order)] = order
-            self._epoch[client] = wanted
+            self._epoch[client] = new_epoch
         self.used[clients] = used + 1
         for size, order in self._orders.items():
             group, places = clients, place
@@ -62,7 +65,7 @@ class Minibatches:
                 yield group, order[self._row[group], places]
 
     def _epoch_order(self, client: int, epoch: int) -> IntArray:
-        """That epoch of that client, (batches, B)."""
+        """Return the batches of one epoch of one client, (batches, B)."""
         batches, size = int(self._per_epoch[client]), int(self._batch[client])
         stream = self._streams.generator("minibatches", self._first + client, epoch)
         drawn = stream.permutation(self._parts[client])

@@ -1,4 +1,4 @@
-"""Where datasets lie on this machine: ready for a network, as files that are mapped into memory."""
+"""The store of datasets on this machine: scaled arrays in files that are memory-mapped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Stored:
-    """A dataset that is here; `digests` are SHA-256 of its files."""
+    """A stored dataset; `digests` are SHA-256 of its files."""
 
     dataset: Dataset
     folder: Path
@@ -38,23 +38,24 @@ class Stored:
 
     @property
     def content(self) -> str:
-        """Names the whole content."""
+        """A digest of the whole content."""
         listed = json.dumps([self.digests[_file(name)] for name in ARRAYS])
         return hashlib.sha256(listed.encode()).hexdigest()
 
     @property
     def bytes(self) -> int:
+        """The size of its files."""
         return sum((self.folder / name).stat().st_size for name in self.digests)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Mapped, so that a start reads nothing and processes share the memory.
+        """Return the memory-mapped arrays, which are read on access and shared between processes.
 
-        Private copies of pages that someone writes to: the files never change.
+        They are copy-on-write: the files never change.
         """
         return {name: np.lib.format.open_memmap(self.folder / _file(name), mode="c") for name in ARRAYS}
 
     def faults(self) -> list[str]:
-        """What is wrong with the files, by their checksums."""
+        """List files that are missing or fail their checksum."""
         found = []
         for name, digest in self.digests.items():
             path = self.folder / name
@@ -67,46 +68,56 @@ class Stored:
 
 
 def data_folder() -> Path:
-    """$FLEXFL_DATA, or this person's cache."""
+    """Return the folder of the store: $FLEXFL_DATA, or the user's cache."""
     given = os.environ.get(FOLDER_VARIABLE)
     return Path(given) if given else platformdirs.user_cache_path("flexfl", appauthor=False) / "data"
 
 
 def find(dataset: Dataset) -> Stored | None:
-    """The dataset if it is here and looks whole (by sizes; `faults` reads every byte)."""
-    stored = _told(dataset)
+    """Return a stored dataset, or None; checks sizes only (`faults` verifies checksums)."""
+    stored = _read_manifest(dataset)
     try:
         arrays = stored.arrays() if stored else {}
-    except Exception:  # files that were cut or changed may raise almost anything
+    except Exception:  # truncated or changed files may raise almost anything
         return None
-    kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-    return stored if kinds == {name: (dataset.shapes[name], _kind(name)) for name in ARRAYS} else None
+    found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    return stored if found == {name: (dataset.shapes[name], _dtype(name)) for name in ARRAYS} else None
 
 
 def faults(dataset: Dataset) -> list[str] | None:
-    """What is wrong with the dataset that is here, file by file; None if there is none."""
+    """List the faults of a stored dataset, file by file; None if it is not stored."""
     folder = data_folder() / dataset.name
     if not folder.exists():
         return None
-    stored = _told(dataset)
+    stored = _read_manifest(dataset)
     if stored is None:
         return [f"{folder / _MANIFEST} cannot be read"]
     return stored.faults() or ([] if find(dataset) else [f"{folder} holds something else"])
 
 
-def _told(dataset: Dataset) -> Stored | None:
-    """What the manifest says."""
+def _read_manifest(dataset: Dataset) -> Stored | None:
+    """Return the stored dataset that the manifest describes; None if it cannot be read."""
     folder = data_folder() / dataset.name
     try:
-        told = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        stored = Stored(dataset, folder, str(told["source"]), str(told["fetched"]), dict(told["digests"]))
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        source, fetched = str(manifest["source"]), str(manifest["fetched"])
+        stored = Stored(dataset, folder, source, fetched, dict(manifest["digests"]))
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return stored if set(stored.digests) == {_file(name) for name in ARRAYS} else None
 
 
-def place(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) -> Stored:
-    """Check what a source gave and put it into the store, whole or not at all."""
+def save(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) -> Stored:
+    """Check a dataset and save it atomically in the store.
+
+    Args:
+        dataset: The dataset.
+        published: Its arrays as published.
+        source: Where they come from.
+
+    Raises:
+        FlexFLError: The arrays are not those of the catalogue.
+    """
     check(dataset, published)
     base = data_folder()
     work = Path(tempfile.mkdtemp(prefix=_new(dataset), dir=base))
@@ -114,9 +125,9 @@ def place(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) 
         digests = {}
         for name in ARRAYS:
             array = published[name]
-            ready = dataset.images(array) if name.endswith("_x") else array
+            scaled = dataset.scaling(array) if name.endswith("_x") else array
             with (work / _file(name)).open("wb") as file:
-                np.save(file, ready.astype(_kind(name), copy=False), allow_pickle=False)
+                np.save(file, scaled.astype(_dtype(name), copy=False), allow_pickle=False)
                 file.flush()
                 os.fsync(file.fileno())
             digests[_file(name)] = _digest(work / _file(name))
@@ -128,7 +139,7 @@ def place(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) 
         (work / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         work.chmod(0o755)
         target = base / dataset.name
-        if target.exists():  # a folder cannot be replaced by renaming unless it is empty
+        if target.exists():  # renaming cannot replace a folder that is not empty
             old = Path(tempfile.mkdtemp(prefix=_old(dataset), dir=base))
             target.rename(old / dataset.name)
             work.rename(target)
@@ -143,7 +154,7 @@ def place(dataset: Dataset, published: Mapping[str, NDArray[Any]], source: str) 
 
 
 def check(dataset: Dataset, published: Mapping[str, NDArray[Any]]) -> None:
-    """Whether the arrays are what the catalogue says, byte for byte."""
+    """Raise FlexFLError if the arrays are not those of the catalogue, byte for byte."""
     for name in ARRAYS:
         array, shape = published[name], dataset.shapes[name]
         if array.dtype != np.uint8 or array.shape != shape:
@@ -155,9 +166,10 @@ def check(dataset: Dataset, published: Mapping[str, NDArray[Any]]) -> None:
 
 @contextmanager
 def locked(dataset: Dataset) -> Iterator[None]:
-    """One process at a time brings a dataset; others wait and then find it.
+    """Lock a dataset for fetching; other processes wait and then find it stored.
 
-    Removes what a killed one has left behind, and puts back what it had moved away.
+    Also cleans up after a killed process: deletes its temporary files, and restores the dataset it
+    was replacing.
     """
     base = data_folder()
     try:
@@ -175,11 +187,11 @@ def locked(dataset: Dataset) -> Iterator[None]:
             os.close(handle)
     except OSError as error:
         reason = f"{base} cannot be written ({error.strerror or error})"
-        raise FlexFLError(f"{reason}; name another folder in {FOLDER_VARIABLE}") from error
+        raise FlexFLError(f"{reason}; set {FOLDER_VARIABLE} to another folder") from error
 
 
 def downloads(dataset: Dataset) -> Path:
-    """Where files come in; they stay until all is well, so that a cut download goes on."""
+    """Return the folder of downloads, which are kept until the dataset is stored, to be resumable."""
     return data_folder() / f".{dataset.name}-download"
 
 
@@ -191,8 +203,8 @@ def _old(dataset: Dataset) -> str:
     return f".{dataset.name}-old-"
 
 
-def _kind(name: str) -> np.dtype[Any]:
-    """What networks take: features and classes."""
+def _dtype(name: str) -> np.dtype[Any]:
+    """Return the type of a stored array: float32 features, int64 classes."""
     return np.dtype(np.float32 if name.endswith("_x") else np.int64)
 
 

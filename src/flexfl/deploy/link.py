@@ -1,4 +1,4 @@
-"""How the conductor reaches the sites: messages by name, which may get lost, late or doubled."""
+"""The transport between server and sites: messages that may be lost, delayed or duplicated."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """The server's end of a transport; it vouches for the names of those who answer."""
+    """The server's end of a transport; it authenticates the names of senders."""
 
     def send(self, messages: Mapping[str, bytes]) -> None:
-        """Send each site its message, without waiting for anything."""
+        """Send each site its message, without waiting for delivery."""
         ...
 
     def receive(self, seconds: float) -> list[tuple[str, bytes]]:
-        """What sites have sent, oldest first; waits so long if there is nothing yet."""
+        """Return (site, message) pairs, oldest first; if there is none yet, wait up to `seconds`."""
         ...
 
     @property
     def stopped(self) -> bool:
-        """Whether someone has asked for the run to end."""
+        """Whether a stop of the run has been requested."""
         ...
 
     def traffic(self) -> tuple[int, int] | None:
-        """Bytes that have really crossed the wire, up and down, with all that the transport adds."""
+        """Return the bytes on the wire, up and down, with the transport's overhead; None if unknown."""
         ...

@@ -46,7 +46,7 @@ class Plan:
     Attributes:
         name: Name of the run, and of its directory on the server.
         spec: The spec, with as many clients as the roster.
-        roster: The clients and their weights; the order gives each its place.
+        roster: The clients and their weights; the order gives each its index.
         resume: Continue the run of that name.
         present: The clients of the roster that the start waits for; by default all.
         threads: Threads of the server; by default torch's choice.

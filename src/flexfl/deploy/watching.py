@@ -1,4 +1,4 @@
-"""Look on at a run in another process until it has ended."""
+"""Following the status of a run in another process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from flexfl.errors import FlexFLError
 from flexfl.results.progress import Live
 
 OnLive = Callable[[Live], None]
+_POLLS_PER_CHECK = 10
 
 
 def watch(
@@ -19,25 +20,27 @@ def watch(
     on_live: OnLive = lambda live: None,
     every: float = 0.2,
 ) -> Live:
-    """What the run tells at its end.
+    """Follow a run until it has ended, and return its last status.
 
-    look    what it tells now
-    runs    whether it is still there: one that has ended without a word is an error
-    before  what an earlier part of it told, which may still be there to read
-    every   seconds between two looks; `runs` is asked less often, since it may take a while
+    Args:
+        look: Returns the current status, or None.
+        runs: Returns whether the run is still there.
+        before: The last status before the run was resumed, which `look` may still return.
+        on_live: Called with every new status.
+        every: Seconds between two calls of `look`; `runs` is called less often, since it can be slow.
+
+    Raises:
+        FlexFLError: The run is gone and its status does not say that it has ended.
     """
-    looks = 0
+    polls = 0
     while True:
-        looks += 1
-        over = looks % _LOOKS == 0 and not runs()
+        polls += 1
+        gone = polls % _POLLS_PER_CHECK == 0 and not runs()
         live = look()
-        if live is not None and (live != before or over):
+        if live is not None and (live != before or gone):
             on_live(live)
             if live.ended:
                 return live
-        if over:
+        if gone:
             raise FlexFLError("the run has ended without a word; see log.txt in the server's kit")
         time.sleep(every)
-
-
-_LOOKS = 10

@@ -1,4 +1,4 @@
-"""One run of many: what is asked for, what became of it, and the work itself."""
+"""One run of an experiment: its spec, its outcome, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from flexfl.errors import FlexFLError
 from flexfl.results.run import SPEC_FILE, read_spec
 from flexfl.spec.schema import Spec
 
-TELL_SECONDS = 0.2
-"""How often a run tells of itself, and how often one listens."""
+REPORT_SECONDS = 0.2
+"""Seconds between two progress reports of a run, and between two polls for them."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run to make."""
+    """One run to do: its name, its spec and its run directory."""
 
     name: str
     spec: Spec
@@ -28,11 +28,11 @@ class Cell:
 
 @dataclass
 class Outcome:
-    """What became of a cell; told again and again while it runs."""
+    """The state of a cell; reported repeatedly while it runs."""
 
     cell: Cell
     state: str = "waiting"
-    """waiting, running, done, stopped (it can be resumed) or failed."""
+    """waiting, running, done, stopped (can be resumed) or failed."""
     iteration: int = 0
     accuracy: float | None = None
     summary: dict[str, Any] | None = None
@@ -40,24 +40,30 @@ class Outcome:
 
 
 OnOutcome = Callable[[Outcome], None]
-Tell = Callable[..., None]
-"""Takes fields of an `Outcome` that have changed, as keywords."""
+Report = Callable[..., None]
+"""Takes the changed fields of an `Outcome` as keyword arguments."""
 
 
-def noter(outcomes: Sequence[Outcome], on_change: OnOutcome | None) -> Callable[..., None]:
-    """A function that takes the number of an outcome and what changed in it, and passes that on."""
+def outcome_updater(outcomes: Sequence[Outcome], on_change: OnOutcome | None) -> Callable[..., None]:
+    """Return a function `update(number, **changes)` that changes an outcome and calls `on_change` with it."""
 
-    def note(number: int, **changes: Any) -> None:
+    def update(number: int, **changes: Any) -> None:
         for name, value in changes.items():
             setattr(outcomes[number], name, value)
         if on_change is not None:
             on_change(outcomes[number])
 
-    return note
+    return update
 
 
-def threads_of(cell: Cell, share: int, resume: bool) -> int:
-    """What its spec asks for; of a run that goes on, what it began with; its share otherwise."""
+def thread_count(cell: Cell, share: int, resume: bool) -> int:
+    """Return the number of threads for a cell.
+
+    Args:
+        cell: The cell; a number of threads in its spec takes precedence.
+        share: The number of threads if nothing else is specified.
+        resume: Use the number that the run was started with, if there is a run.
+    """
     if cell.spec.engine.threads is not None:
         return cell.spec.engine.threads
     if resume and (cell.out / SPEC_FILE).exists():
@@ -65,27 +71,32 @@ def threads_of(cell: Cell, share: int, resume: bool) -> int:
     return share
 
 
-def perform(
-    cell: Cell, share: int, resume: bool, tell: Tell, loaded: Callable[[], object] | None = None
+def run_cell(
+    cell: Cell, share: int, resume: bool, report: Report, on_loaded: Callable[[], object] | None = None
 ) -> dict[str, Any]:
-    """In the process that is there for it: one run, told about now and then; returns how it ended.
+    """Run a cell in this process, which is its own, and return the final fields of its `Outcome`.
 
-    loaded  called once torch is there, just before the work
+    Args:
+        cell: The cell.
+        share: Its number of threads, unless `thread_count` finds another.
+        resume: Continue the run in its directory, if there is one.
+        report: Called with the progress every `REPORT_SECONDS`.
+        on_loaded: Called once torch is imported, just before the run starts.
     """
-    told = 0.0
+    last_report = 0.0
 
     def on_progress(progress: Any) -> None:
-        nonlocal told
-        if (now := time.monotonic()) - told > TELL_SECONDS:
-            told = now
-            tell(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
+        nonlocal last_report
+        if (now := time.monotonic()) - last_report > REPORT_SECONDS:
+            last_report = now
+            report(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
 
     try:
-        from flexfl.sim.run import RunInterruptedError, simulate  # torch, only here
+        from flexfl.sim.run import RunInterruptedError, simulate  # imports torch
 
-        if loaded is not None:
-            loaded()
-        engine = cell.spec.engine.model_copy(update={"threads": threads_of(cell, share, resume)})
+        if on_loaded is not None:
+            on_loaded()
+        engine = cell.spec.engine.model_copy(update={"threads": thread_count(cell, share, resume)})
         spec = cell.spec.model_copy(update={"engine": engine})
         try:
             summary = simulate(spec, out=cell.out, resume=resume, on_progress=on_progress).summary

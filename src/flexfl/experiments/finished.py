@@ -1,4 +1,4 @@
-"""What of many runs is there already: nothing is computed twice."""
+"""Finished runs of an experiment, which are not computed again."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from flexfl.results.store import MetricStore
 from flexfl.spec.schema import Spec
 
 Execute = Callable[[Sequence[Cell]], list[Outcome]]
-"""Runs cells, going on with those that were interrupted."""
+"""Runs cells, and resumes those that were interrupted."""
 
 
-def finished(cell: Cell) -> Run | None:
-    """The cell's run if it has got as far as asked; of a longer one the part that was asked for."""
-    asked = cell.spec.train.iterations
+def finished_run(cell: Cell) -> Run | None:
+    """Return the finished run of a cell, truncated to the requested iterations; None if it is unfinished."""
+    requested = cell.spec.train.iterations
     try:
-        if not _began(cell) or _differences(cell) or not _reached(cell.out, asked):
+        if not _started(cell) or _differences(cell) or not _reached(cell.out, requested):
             return None
-        run = Run(cell.out, until=asked)
+        run = Run(cell.out, until=requested)
         return run if run.summary is not None else None
-    except RunDirectoryError:  # the attempt to go on with it will say what is wrong
+    except RunDirectoryError:  # the attempt to resume it reports what is wrong
         return None
 
 
-def run_rest(cells: Sequence[Cell], execute: Execute) -> list[Outcome]:
-    """Have those cells executed that are not finished; the outcomes of all, in the order of `cells`."""
+def run_unfinished(cells: Sequence[Cell], execute: Execute) -> list[Outcome]:
+    """Run the cells that are not finished; return the outcomes of all, in the order of `cells`."""
     outcomes: dict[str, Outcome] = {}
     for cell in cells:
-        if (run := finished(cell)) is not None and (summary := run.summary) is not None:
+        if (run := finished_run(cell)) is not None and (summary := run.summary) is not None:
             outcomes[cell.name] = Outcome(
                 cell, "done", summary["iterations"], summary["test_accuracy"], summary
             )
@@ -44,18 +44,24 @@ def run_rest(cells: Sequence[Cell], execute: Execute) -> list[Outcome]:
     return [outcomes[cell.name] for cell in cells]
 
 
-def refuse_others(cells: Sequence[Cell]) -> None:
-    """Where all cells are needed, runs of other settings in their place are told before any work starts."""
+def refuse_other_specs(cells: Sequence[Cell]) -> None:
+    """Raise if the directory of any cell holds a run with another spec.
+
+    For experiments that need all of their cells: the fault is found before any work starts.
+
+    Raises:
+        RunDirectoryError: There is such a run.
+    """
     others = {}
     for cell in cells:
-        with suppress(RunDirectoryError):  # one that cannot be read fails alone
-            if _began(cell) and (differ := _differences(cell)):
+        with suppress(RunDirectoryError):  # an unreadable run fails when it is resumed
+            if _started(cell) and (differ := _differences(cell)):
                 others[cell.out] = differ
     if others:
         refuse_other_spec(*next(iter(others.items())), others=len(others) - 1)
 
 
-def _began(cell: Cell) -> bool:
+def _started(cell: Cell) -> bool:
     return (cell.out / SPEC_FILE).exists() and (cell.out / METRICS_FILE).exists()
 
 
@@ -68,9 +74,9 @@ def _reached(out: Path, iterations: int) -> bool:
 
 
 def _differences(cell: Cell) -> list[str]:
-    """Between the cell's settings and those its run has stored: threads are settled when it starts."""
-    asked: Spec = cell.spec
-    if asked.engine.threads is None:
+    """List the differences between a cell's spec and the stored one; unset threads match any number."""
+    spec: Spec = cell.spec
+    if spec.engine.threads is None:
         threads = read_spec(cell.out).get("engine", {}).get("threads")
-        asked = asked.model_copy(update={"engine": asked.engine.model_copy(update={"threads": threads})})
-    return differences(cell.out, asked.plain())
+        spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": threads})})
+    return differences(cell.out, spec.plain())

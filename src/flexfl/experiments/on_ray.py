@@ -1,4 +1,4 @@
-"""Several runs at once on a Ray cluster, each a task in a process of its own."""
+"""Parallel runs on a Ray cluster, each a task in its own worker process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flexfl.experiments.cell import TELL_SECONDS, Cell, OnOutcome, Outcome, noter, perform
-from flexfl.experiments.ray_cluster import Marks, cluster, needs
+from flexfl.experiments.cell import REPORT_SECONDS, Cell, OnOutcome, Outcome, outcome_updater, run_cell
+from flexfl.experiments.ray_cluster import StorageMarkers, cluster, task_resources
 from flexfl.results.run import SPEC_FILE
 from flexfl.sim.process import stop_signals
 
-_HEAR_SECONDS = 5.0
+_BOARD_TIMEOUT = 5.0
 
 
 def run_cells_on_ray(
@@ -27,22 +27,31 @@ def run_cells_on_ray(
 ) -> list[Outcome]:
     """Run all cells as tasks on Ray; as with `run_cells`, one that fails does not stop the others.
 
-    The cluster is the one that this process has joined, else the one of RAY_ADDRESS, else one on
-    this machine alone, with `cpus` CPUs (by default, all), which ends afterwards.
+    The cluster is the one that this process has joined, else the one of RAY_ADDRESS, else a new one
+    on this machine, which is shut down afterwards.
 
-    A task asks for as many CPUs as its spec has threads, or for one, which is then its number of
-    threads; and for a GPU if its device is cuda. The run directories must lie on storage that all
-    nodes share under the same path: results are read there, and another node can go on with a run.
-    So must what specs name by relative paths.
+    A task requests as many CPUs as its spec has threads, else one CPU, and runs with that many
+    threads; it requests a GPU if its device is cuda. The run directories must be on storage that all
+    nodes share under the same path: results are read there, and another node can resume a run. The
+    same holds for files that specs name by relative paths.
 
-    A cell whose worker is lost (node gone, memory exhausted) goes on once in another, from its last
-    checkpoint; the second time it has failed. Ctrl-C and SIGTERM stop all of them where they can be
+    If a worker is lost (node gone, out of memory), its cell is retried once on another, from the last
+    checkpoint; the second time it has failed. Ctrl-C and SIGTERM stop all runs so that they can be
     resumed.
+
+    Args:
+        cells: The runs to do.
+        cpus: CPUs of a new cluster; by default all.
+        resume: Continue runs that exist already.
+        on_change: Called with an outcome whenever it changes.
+
+    Returns:
+        The outcomes, in the order of `cells`.
     """
     outcomes = [Outcome(cell) for cell in cells]
-    note = noter(outcomes, on_change)
-    with stop_signals() as stop, cluster(cpus) as ray, Marks() as marks:
-        sweep = _Sweep(ray, note)
+    update = outcome_updater(outcomes, on_change)
+    with stop_signals() as stop, cluster(cpus) as ray, StorageMarkers() as markers:
+        running = _RunningTasks(ray, update)
         try:
             for number, cell in enumerate(cells):
                 if stop.is_set():
@@ -50,72 +59,74 @@ def run_cells_on_ray(
                 out = cell.out.absolute()
                 fresh = not (out / SPEC_FILE).exists()
                 try:
-                    mark = marks.above(out)
+                    marker = markers.above(out)
                 except OSError as error:
-                    told = f"{out} cannot be made ({error.strerror}); choose another --out"
-                    note(number, state="failed", error=told)
+                    reason = f"{out} cannot be created ({error.strerror}); choose another --out"
+                    update(number, state="failed", error=reason)
                     continue
-                sweep.start(_Task(number, replace(cell, out=out), resume, fresh, mark, Path.cwd()))
-            while sweep.tasks:
-                if stop.is_set() and not sweep.stopping:
-                    sweep.stop()
-                sweep.listen()
+                running.start(_Task(number, replace(cell, out=out), resume, fresh, marker, Path.cwd()))
+            while running.tasks:
+                if stop.is_set() and not running.stopping:
+                    running.stop()
+                running.poll()
         finally:
-            if sweep.tasks:  # only if something went wrong here
-                sweep.stop()
-                ray.wait(list(sweep.tasks), num_returns=len(sweep.tasks))
+            if running.tasks:  # only after an unexpected error in this process
+                running.stop()
+                ray.wait(list(running.tasks), num_returns=len(running.tasks))
     for number, outcome in enumerate(outcomes):
         if outcome.state == "waiting":
-            note(number, state="stopped")
+            update(number, state="stopped")
     return outcomes
 
 
 @dataclass(frozen=True)
 class _Task:
-    """A cell as it goes to a node."""
+    """A cell as it is sent to a node."""
 
     number: int
     cell: Cell
     resume: bool
     fresh: bool
-    """Whether there was no run before, so that whatever lies there later is this one's."""
-    mark: Path
+    """Whether the directory held no run at first, so that a run found there later is this one."""
+    marker: Path
     folder: Path
-    lost: bool = False
+    retried: bool = False
     """Whether it has lost a worker already."""
 
 
-class _Sweep:
-    """The tasks under way."""
+class _RunningTasks:
+    """The tasks that have not ended."""
 
-    def __init__(self, ray: Any, note: Any) -> None:
+    def __init__(self, ray: Any, update: Any) -> None:
         self.tasks: dict[Any, _Task] = {}
         self.stopping = False
-        self._ray, self._note = ray, note
-        self._board, self._nodes = _board(ray), ray.nodes()
-        # A worker for each run, as `run_cells` has it; and Ray itself would try again unseen.
-        self._run = ray.remote(max_calls=1, max_retries=0)(_run)
+        self._ray, self._update = ray, update
+        self._board, self._nodes = _create_board(ray), ray.nodes()
+        # A new worker for each run, as in `run_cells`; no retries by Ray, which would not be reported.
+        self._run = ray.remote(max_calls=1, max_retries=0)(_run_task)
         errors = ray.exceptions
         self._worker_lost = errors.WorkerCrashedError, errors.NodeDiedError, errors.OutOfMemoryError
 
     def start(self, task: _Task) -> None:
-        run = self._run.options(name=task.cell.name, **needs(task.cell, task.resume, self._nodes))
+        """Submit a task to Ray."""
+        resources = task_resources(task.cell, task.resume, self._nodes)
+        run = self._run.options(name=task.cell.name, **resources)
         self.tasks[run.remote(task, self._board)] = task
 
     def stop(self) -> None:
-        """As Ctrl-C in each worker: after the iteration under way, the second time at once."""
+        """Interrupt all workers as Ctrl-C does: after the current iteration, the second time at once."""
         self.stopping = True
         for reference in self.tasks:
             self._ray.cancel(reference)
 
-    def listen(self) -> None:
-        """Wait a moment, and note what is new."""
-        ended, _ = self._ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=TELL_SECONDS)
-        with suppress(self._ray.exceptions.RayError):  # a lost board costs the progress, not the runs
-            told = self._ray.get(self._board.hear.remote(), timeout=_HEAR_SECONDS)
+    def poll(self) -> None:
+        """Wait up to `REPORT_SECONDS` for tasks to end, and update the outcomes."""
+        ended, _ = self._ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=REPORT_SECONDS)
+        with suppress(self._ray.exceptions.RayError):  # without the board only progress is lost
+            reports = self._ray.get(self._board.collect.remote(), timeout=_BOARD_TIMEOUT)
             for task in self.tasks.values():
-                if task.number in told:
-                    self._note(task.number, **told[task.number])
+                if task.number in reports:
+                    self._update(task.number, **reports[task.number])
         for reference in ended:
             self._end(self.tasks.pop(reference), reference)
 
@@ -126,59 +137,58 @@ class _Sweep:
         except errors.TaskCancelledError:
             ending = {"state": "stopped"}
         except self._worker_lost as error:
-            if not (self.stopping or task.lost):
-                told = f"its worker was lost, another goes on: {error}"
-                self._note(task.number, state="waiting", error=told)
-                self.start(replace(task, resume=task.resume or task.fresh, lost=True))
+            if not (self.stopping or task.retried):
+                reason = f"its worker was lost, retrying on another: {error}"
+                self._update(task.number, state="waiting", error=reason)
+                self.start(replace(task, resume=task.resume or task.fresh, retried=True))
                 return
-            ending = self._unsaid(f"its worker was lost{', for the second time' * task.lost}: {error}")
+            ending = self._aborted(f"its worker was lost{', for the second time' * task.retried}: {error}")
         except errors.RayError as error:  # not from the run: flexfl cannot be imported there, for example
-            ending = self._unsaid(str(error))
-        self._note(task.number, **ending)
+            ending = self._aborted(str(error))
+        self._update(task.number, **ending)
 
-    def _unsaid(self, error: str) -> dict[str, str]:
-        """How a task ended that had no time to say anything."""
+    def _aborted(self, error: str) -> dict[str, str]:
+        """Return the outcome of a task that ended without returning one."""
         return {"state": "stopped" if self.stopping else "failed", "error": error}
 
 
-def _board(ray: Any) -> Any:
-    """Where runs write their progress, which is read here; for each only what is new."""
+def _create_board(ray: Any) -> Any:
+    """Return an actor that collects progress reports of the runs until they are fetched."""
 
-    class Board:  # inside a function it travels whole, and its process needs no flexfl, thus no torch
+    class Board:  # a local class is pickled by value: its process needs no flexfl, thus no torch
         def __init__(self) -> None:
-            self.told: dict[int, dict[str, Any]] = {}
+            self.reports: dict[int, dict[str, Any]] = {}
 
-        def tell(self, number: int, changes: dict[str, Any]) -> None:
-            self.told.setdefault(number, {}).update(changes)
+        def publish(self, number: int, changes: dict[str, Any]) -> None:
+            self.reports.setdefault(number, {}).update(changes)
 
-        def hear(self) -> dict[int, dict[str, Any]]:
-            told, self.told = self.told, {}
-            return told
+        def collect(self) -> dict[int, dict[str, Any]]:
+            reports, self.reports = self.reports, {}
+            return reports
 
     return ray.remote(num_cpus=0)(Board).remote()
 
 
-def _run(task: _Task, board: Any) -> dict[str, Any]:
-    """In a worker: one run; returns how it ended."""
-    if not task.mark.exists():
-        told = f"{task.mark.parent} is not the same folder on the node {socket.gethostname()}"
-        remedy = "run directories must lie on storage that all nodes share; choose another --out"
-        return {"state": "failed", "error": f"{told}; {remedy}"}
+def _run_task(task: _Task, board: Any) -> dict[str, Any]:
+    """Run a task in a worker, and return the final fields of its outcome."""
+    if not task.marker.exists():
+        rule = f"{task.marker.parent} is not the same folder on the node {socket.gethostname()}"
+        remedy = "run directories must be on storage that all nodes share; choose another --out"
+        return {"state": "failed", "error": f"{rule}; {remedy}"}
     with suppress(OSError):  # where relative paths and modules of the spec are found
         os.chdir(task.folder)
 
-    def tell(**changes: Any) -> None:
-        board.tell.remote(task.number, changes)
+    def report(**changes: Any) -> None:
+        board.publish.remote(task.number, changes)
 
-    with (
-        ExitStack() as loading
-    ):  # Ctrl-C waits meanwhile: an import that breaks off can leave anything behind
+    # Ctrl-C is delayed while torch is imported: an interrupted import leaves modules half initialised.
+    with ExitStack() as loading:
         stop = loading.enter_context(stop_signals())
 
-        def loaded() -> None:
+        def on_loaded() -> None:
             loading.close()
             if stop.is_set():
                 raise KeyboardInterrupt
 
-        tell(state="running")
-        return perform(task.cell, 1, task.resume, tell, loaded)
+        report(state="running")
+        return run_cell(task.cell, 1, task.resume, report, on_loaded)

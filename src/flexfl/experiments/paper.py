@@ -1,6 +1,6 @@
-"""Section V of the paper: its figures as methods × seeds.
+"""The figures of Section V of the paper, as methods × seeds.
 
-Figures 1 to 3 share their cells: the proposed method with V = 0.02 and W = 1 is in all of them.
+Figures 1 to 3 share cells: the proposed method with V = 0.02 and W = 1 is in all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from flexfl.errors import Fault, InputError
 from flexfl.experiments.cell import Cell
-from flexfl.experiments.finished import finished
+from flexfl.experiments.finished import finished_run
 from flexfl.report.evidence import Evidence
-from flexfl.report.evidence import Method as Drawn
+from flexfl.report.evidence import Method as MethodRuns
 from flexfl.results import Run
 from flexfl.spec.load import load_spec
 
@@ -29,6 +29,8 @@ class Method:
 
 @dataclass(frozen=True)
 class Figure:
+    """One figure; `key` names its files."""
+
     key: str
     title: str
     methods: tuple[Method, ...]
@@ -36,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Setup:
-    """A dataset as the paper uses it; `targets` are accuracies whose iteration the table tells."""
+    """A dataset as the paper uses it; for each accuracy in `targets` the table has the first iteration."""
 
     spec: str
     title: str
@@ -49,7 +51,7 @@ SETUPS = {
     "cifar10": Setup("cifar10", "CIFAR-10", 5, (0.40, 0.50)),
     "mini": Setup("quickstart", "fashion-mini", 3, (0.70, 0.75)),
 }
-"""`mini` needs nothing fetched: to try the command, not the paper's experiment."""
+"""`mini` needs no download: for trying the command; not an experiment of the paper."""
 
 
 def _baseline(ratio: str) -> Method:
@@ -101,14 +103,23 @@ def cells_of(
     iterations: int | None = None,
     evaluate_every: int | None = None,
 ) -> list[Cell]:
-    """Every cell once, seed by seed; None is the paper's."""
+    """Return the cells of some figures, each once, seed by seed.
+
+    Args:
+        figures: The figures.
+        setup: The dataset.
+        out: The folder of the runs.
+        seeds: How many seeds, from 1.
+        iterations: Number of iterations; by default the paper's.
+        evaluate_every: Iterations between evaluations; by default the paper's.
+    """
     methods = {method.key: method for figure in figures for method in figure.methods}
-    given = {"train.iterations": iterations, "train.evaluate_every": evaluate_every}
-    changes = [f"{name}={value}" for name, value in given.items() if value is not None]
+    settings = {"train.iterations": iterations, "train.evaluate_every": evaluate_every}
+    overrides = [f"{name}={value}" for name, value in settings.items() if value is not None]
     return [
         Cell(
             f"{method.key}, seed {seed}",
-            load_spec(setup.spec, [*method.settings, *changes, f"train.seed={seed}"]),
+            load_spec(setup.spec, [*method.settings, *overrides, f"train.seed={seed}"]),
             out / method.key / f"seed-{seed}",
         )
         for seed in range(1, seeds + 1)
@@ -117,14 +128,19 @@ def cells_of(
 
 
 def evidence_of(figure: Figure, setup: Setup, cells: Sequence[Cell]) -> Evidence:
-    """A figure's curves from the runs that are finished."""
+    """Return the data of a figure, from those of `cells` that are finished.
+
+    Raises:
+        InputError: A method of the figure has no finished run.
+    """
     runs: dict[str, list[Run]] = {method.key: [] for method in figure.methods}
     for cell in cells:
-        if (found := runs.get(cell.out.parent.name)) is not None and (run := finished(cell)) is not None:
-            found.append(run)
-    if missing := [key for key, found in runs.items() if not found]:
+        members = runs.get(cell.out.parent.name)
+        if members is not None and (run := finished_run(cell)) is not None:
+            members.append(run)
+    if missing := [key for key, members in runs.items() if not members]:
         rule = "needs at least one finished run of each method"
         remedy = f"none of {', '.join(missing)}; run flexfl paper {figure.key} again"
         raise InputError([Fault(figure.key, rule, sum(map(len, runs.values())), remedy)], "the runs")
-    drawn = [Drawn(method.label, tuple(runs[method.key])) for method in figure.methods]
-    return Evidence(figure.key, f"{figure.title} ({setup.title})", tuple(drawn), setup.targets)
+    methods = [MethodRuns(method.label, tuple(runs[method.key])) for method in figure.methods]
+    return Evidence(figure.key, f"{figure.title} ({setup.title})", tuple(methods), setup.targets)

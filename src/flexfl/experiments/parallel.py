@@ -1,4 +1,4 @@
-"""Several runs at once, each in a process of its own, sharing the cores without crowding them."""
+"""Parallel runs on this machine, each in its own process with its share of the cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from flexfl.experiments.cell import TELL_SECONDS, Cell, OnOutcome, Outcome, noter, perform
+from flexfl.experiments.cell import REPORT_SECONDS, Cell, OnOutcome, Outcome, outcome_updater, run_cell
 from flexfl.sim.process import stop_signals
 
 
@@ -20,56 +20,64 @@ def run_cells(
 ) -> list[Outcome]:
     """Run all cells, `jobs` at a time; one that fails does not stop the others.
 
-    Each has its share of the cores, unless its spec asks for a number of threads. Ctrl-C and
-    SIGTERM stop all of them where they can be resumed.
+    Ctrl-C and SIGTERM stop all runs so that they can be resumed.
+
+    Args:
+        cells: The runs to do.
+        jobs: How many at a time; each has its share of the cores, unless its spec sets the threads.
+        resume: Continue runs that exist already.
+        on_change: Called with an outcome whenever it changes.
+
+    Returns:
+        The outcomes, in the order of `cells`.
     """
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     outcomes = [Outcome(cell) for cell in cells]
     waiting = list(range(len(cells)))
     running: dict[int, tuple[Any, Connection]] = {}
-    note = noter(outcomes, on_change)
+    update = outcome_updater(outcomes, on_change)
     share = max(1, (os.cpu_count() or 1) // max(1, min(jobs, len(cells))))
     with stop_signals() as stop:
-        asked = False
+        stopping = False
         try:
             while waiting or running:
-                if stop.is_set() and not asked:
-                    asked, waiting = True, []
+                if stop.is_set() and not stopping:
+                    stopping, waiting = True, []
                     for process, _ in running.values():  # Ctrl-C reached them already, SIGTERM did not
                         process.terminate()
                 while waiting and len(running) < jobs:
                     number = waiting.pop(0)
-                    hear, tell = context.Pipe(duplex=False)
-                    arguments = (cells[number], share, resume, tell)
+                    reader, writer = context.Pipe(duplex=False)
+                    arguments = (cells[number], share, resume, writer)
                     process = context.Process(target=_run, args=arguments, name=cells[number].name)
-                    with _ctrl_c_later():
+                    with _block_sigint():
                         process.start()
-                    tell.close()  # the child's end: when it goes, the pipe ends
-                    running[number] = process, hear
-                    note(number, state="running")
-                wait([hear for _, hear in running.values()], timeout=TELL_SECONDS)
-                for number, (process, hear) in list(running.items()):
-                    if _heard(hear, number, note):
+                    writer.close()  # only the child keeps it open: the pipe ends when the child does
+                    running[number] = process, reader
+                    update(number, state="running")
+                wait([reader for _, reader in running.values()], timeout=REPORT_SECONDS)
+                for number, (process, reader) in list(running.items()):
+                    if _forward_reports(reader, number, update):
                         continue
                     process.join()
                     del running[number]
-                    if outcomes[number].state == "running":  # it had no time to say anything
-                        state, code = "stopped" if asked else "failed", process.exitcode
-                        note(number, state=state, error=f"the process ended with code {code}")
+                    if outcomes[number].state == "running":  # it ended without reporting an outcome
+                        state, code = "stopped" if stopping else "failed", process.exitcode
+                        update(number, state=state, error=f"the process ended with code {code}")
         finally:
-            for process, _ in running.values():  # only if something went wrong here
+            for process, _ in running.values():  # only after an unexpected error in this process
                 process.terminate()
                 process.join()
     for number, outcome in enumerate(outcomes):
         if outcome.state == "waiting":
-            note(number, state="stopped")
+            update(number, state="stopped")
     return outcomes
 
 
 @contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Ctrl-C waits; in a process that starts here until it says that it is ready."""
-    resource_tracker.ensure_running()  # it would let Ctrl-C through when it starts
+def _block_sigint() -> Iterator[None]:
+    """Block SIGINT; a process started meanwhile inherits this until it unblocks SIGINT itself."""
+    resource_tracker.ensure_running()  # starting it would unblock SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -77,24 +85,24 @@ def _ctrl_c_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _heard(hear: Connection, number: int, note: Callable[..., None]) -> bool:
-    """Pass on what a run had to tell; whether it may have more to say."""
+def _forward_reports(reader: Connection, number: int, update: Callable[..., None]) -> bool:
+    """Apply all pending reports of a run; return whether its pipe is still open."""
     try:
-        while hear.poll():
-            note(number, **hear.recv())
+        while reader.poll():
+            update(number, **reader.recv())
     except EOFError:
         return False
     return True
 
 
 def _run(cell: Cell, share: int, resume: bool, pipe: Connection) -> None:
-    """In the new process: one run; Ctrl-C, which waits while torch loads, gets through once it is there."""
+    """Run a cell in the new process; SIGINT is unblocked once torch is imported."""
 
-    def tell(**changes: Any) -> None:
-        with suppress(OSError):  # whoever asked is gone; the run goes on
+    def report(**changes: Any) -> None:
+        with suppress(OSError):  # the parent is gone; the run continues
             pipe.send(changes)
 
-    def ready() -> None:
+    def unblock_sigint() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
-    tell(**perform(cell, share, resume, tell, ready))
+    report(**run_cell(cell, share, resume, report, unblock_sigint))

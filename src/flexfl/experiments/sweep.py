@@ -1,6 +1,6 @@
-"""A sweep: a grid of overrides × seeds, as a TOML file; each cell is a run directory.
+"""Sweeps: a grid of overrides × seeds in a TOML file; each cell becomes a run directory.
 
-base = "fashion"                # a spec that ships, or a TOML file beside this one
+base = "fashion"                # a bundled spec, or a TOML file beside this one
 seeds = "1-5"                   # or a list
 set.train.iterations = 2000     # for all cells
 
@@ -8,7 +8,7 @@ set.train.iterations = 2000     # for all cells
 control.tradeoff = [0.002, 0.02, 0.2]
 control.initial_queue = [0.1, 1.0]
 
-[[variant]]                     # and of these, where a change needs several settings
+[[variant]]                     # and of these; a variant can change several settings
 name = "top-k"
 set.control = { policy = "top-k", send_ratio = 0.01 }
 """
@@ -35,35 +35,40 @@ _KEYS = ("base", "seeds", "set", "grid", "variant")
 
 @dataclass(frozen=True)
 class Axis:
-    """One setting and the values it takes."""
+    """One setting of the grid and its values."""
 
     path: tuple[str, ...]
     values: list[Any]
 
     @property
     def key(self) -> str:
+        """The setting's dotted name."""
         return ".".join(self.path)
 
     def change(self, value: Any) -> dict[str, Any]:
-        """{"control": {"tradeoff": value}}"""
+        """Return the nested override that sets `value`.
+
+        >>> Axis(("control", "tradeoff"), [0.02]).change(0.02)
+        {'control': {'tradeoff': 0.02}}
+        """
         table: Any = value
         for part in reversed(self.path):
             table = {part: table}
         return dict(table)
 
     def labelled(self) -> list[tuple[str, Any]]:
-        """The values with short names, numbered where these would name the same folder."""
-        shown = [_shown(value, number) for number, value in enumerate(self.values, start=1)]
-        folders = [folder(label) for label in shown]
+        """Return the values with short labels, numbered where two would give the same folder name."""
+        labels = [_value_label(value, number) for number, value in enumerate(self.values, start=1)]
+        folders = [folder_name(label) for label in labels]
         return [
-            (label if folders.count(folder(label)) == 1 else f"{label}-{number}", value)
-            for number, (label, value) in enumerate(zip(shown, self.values, strict=True), start=1)
+            (label if folders.count(folder_name(label)) == 1 else f"{label}-{number}", value)
+            for number, (label, value) in enumerate(zip(labels, self.values, strict=True), start=1)
         ]
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What the file says; `variants` are names and their changes."""
+    """A parsed sweep file; `variants` maps names to overrides."""
 
     base: Mapping[str, Any]
     name: str
@@ -72,24 +77,27 @@ class Sweep:
     variants: Mapping[str, Mapping[str, Any]]
 
     def cells(self, out: Path) -> list[Cell]:
-        """All cells, seed by seed, so that a sweep cut short has something of everything.
+        """Return all cells, seed by seed, so that an interrupted sweep has results of every combination.
 
-        One error lists the faults of every cell, before any work starts.
+        Args:
+            out: The folder of the runs.
+
+        Raises:
+            InputError: Lists the faults of every cell, before any work starts.
         """
-        found = list(self._combinations())
-        cells, faults = [], _shared_folders([label for label, _ in found])
-        for seed, (label, given) in itertools.product(self.seeds, found):
+        combinations = list(self._combinations())
+        cells, faults = [], _shared_folders([label for label, _ in combinations])
+        for seed, (label, given) in itertools.product(self.seeds, combinations):
             seeded = merged(given, {"train": {"seed": seed}})
             try:
-                cells.append(
-                    Cell(f"{label}, seed {seed}", parse(seeded), out / folder(label) / f"seed-{seed}")
-                )
+                directory = out / folder_name(label) / f"seed-{seed}"
+                cells.append(Cell(f"{label}, seed {seed}", parse(seeded), directory))
             except InputError as error:
                 faults += [
                     Fault(f"{label}: {fault.field}", fault.rule, fault.value, fault.remedy)
                     for fault in error.faults
                 ]
-        if faults:  # the same for every seed: once is enough
+        if faults:  # without repeating them for every seed
             raise InputError(list({str(fault): fault for fault in faults}.values()), "the sweep")
         return cells
 
@@ -101,20 +109,28 @@ class Sweep:
         for variant, change in self.variants.items():
             for values in itertools.product(*(axis.labelled() for axis in self.axes)):
                 given = merged(self.base, change)
-                told = [variant] if variant else []
+                parts = [variant] if variant else []
                 for name, axis, (label, value) in zip(names, self.axes, values, strict=True):
                     given = merged(given, axis.change(value))
-                    told.append(f"{name}={label}")
-                yield ", ".join(told) or self.name, given
+                    parts.append(f"{name}={label}")
+                yield ", ".join(parts) or self.name, given
 
 
-def folder(label: str) -> str:
-    """A label as a folder's name."""
+def folder_name(label: str) -> str:
+    """Return a label as a folder name.
+
+    >>> folder_name("top-k, tradeoff=0.02")
+    'top-k-tradeoff=0.02'
+    """
     return re.sub(r"[^\w.=+-]+", "-", label).strip("-.") or "run"
 
 
 def load_sweep(path: Path) -> Sweep:
-    """A sweep from its file; one error lists every fault."""
+    """Load a sweep from its TOML file.
+
+    Raises:
+        InputError: Lists every fault of the file.
+    """
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -182,15 +198,15 @@ def _seeds(given: Any, faults: list[Fault]) -> tuple[int, ...]:
 
 def _axes(table: Mapping[str, Any], path: tuple[str, ...], faults: list[Fault]) -> Iterator[Axis]:
     for key, value in table.items():
-        here = (*path, key)
+        key_path = (*path, key)
         if isinstance(value, Mapping):
-            yield from _axes(value, here, faults)
-        elif isinstance(value, list) and value and len(here) > 1:
-            yield Axis(here, value)
+            yield from _axes(value, key_path, faults)
+        elif isinstance(value, list) and value and len(key_path) > 1:
+            yield Axis(key_path, value)
         else:
             example = "for example control.tradeoff = [0.002, 0.02]"
             faults.append(
-                Fault(f"grid.{'.'.join(here)}", "must list the values of a setting", value, example)
+                Fault(f"grid.{'.'.join(key_path)}", "must list the values of a setting", value, example)
             )
 
 
@@ -206,8 +222,8 @@ def _variants(given: Any, faults: list[Fault]) -> dict[str, Mapping[str, Any]]:
             faults.append(
                 Fault(f"{where}.name", "must be a text", name, "name the variant; it names its folder")
             )
-        elif folder(name) in map(folder, found):
-            faults.append(Fault(f"{where}.name", "must be a name of its own", name, "choose another"))
+        elif folder_name(name) in map(folder_name, found):
+            faults.append(Fault(f"{where}.name", "must be unique", name, "choose another"))
         elif not isinstance(change, Mapping) or not all(
             isinstance(table, Mapping) for table in change.values()
         ):
@@ -223,8 +239,8 @@ def _variants(given: Any, faults: list[Fault]) -> dict[str, Mapping[str, Any]]:
     return found or {"": {}}
 
 
-def _shown(value: Any, number: int) -> str:
-    """A value in a label; what has many parts is counted instead."""
+def _value_label(value: Any, number: int) -> str:
+    """Return a short label for a value; its number for a list or a table."""
     if isinstance(value, Mapping) and "kind" in value:
         return "-".join(str(part) for part in value.values() if not isinstance(part, list | Mapping))
     if isinstance(value, list | Mapping):
@@ -233,12 +249,12 @@ def _shown(value: Any, number: int) -> str:
 
 
 def _shared_folders(labels: list[str]) -> list[Fault]:
-    """Two cells must not write into one folder."""
+    """List cells that would write into the folder of another cell."""
     first: dict[str, str] = {}
     faults = []
     for label in labels:
-        if (found := first.get(folder(label))) is not None:
-            remedy = "name a variant or value otherwise"
-            faults.append(Fault("the sweep", f"names the folder of {found} twice", label, remedy))
-        first.setdefault(folder(label), label)
+        if (found := first.get(folder_name(label))) is not None:
+            remedy = "rename a variant or value"
+            faults.append(Fault("the sweep", f"uses the folder of {found} twice", label, remedy))
+        first.setdefault(folder_name(label), label)
     return faults

@@ -1,4 +1,4 @@
-"""A network by name, initialised from the run's own stream."""
+"""Building a network by name, initialised from the run's random stream, and checking it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def build_model(name: str, options: Mapping[str, Any], streams: Streams) -> nn.M
         torch.manual_seed(streams.torch_seed("init", 0))
         module = MODELS.call(make, name, options, "model.options")
     if not isinstance(module, nn.Module):
-        rule = "must give an nn.Module"
+        rule = "must return an nn.Module"
         raise InputError([Fault("model.name", rule, type(module).__name__, "return the module itself")])
     return module
 
@@ -46,22 +46,36 @@ def build_model(name: str, options: Mapping[str, Any], streams: Streams) -> nn.M
 def check_model(
     module: nn.Module, sample: Tensor, labels: Tensor, classes: int | None, loss: Loss, *, plain_loss: bool
 ) -> list[Fault]:
-    """Return what keeps this module from being trained on such samples with this loss.
+    """Return the faults that prevent this module from being trained on these samples with this loss.
 
     Args:
-        module: the network.
-        sample: a few features.
-        labels: their labels.
-        classes: how many there are; None for labels that are not classes.
-        loss: of outputs and labels.
-        plain_loss: the loss is the default one, whose demands on outputs and labels are known.
+        module: The network.
+        sample: A minibatch of features.
+        labels: Its labels.
+        classes: Number of classes; None if labels are not classes.
+        loss: The loss.
+        plain_loss: Whether it is our default loss, whose requirements on outputs and labels are known.
     """
+    if faults := _parameter_faults(module):
+        return faults
+    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+        # On a copy: a forward pass may change buffers.
+        output = _attempt(lambda: copy.deepcopy(module)(sample))
+        if fault := _output_fault(output, sample, labels, classes, plain_loss=plain_loss):
+            return [fault]
+        value = _attempt(lambda: loss(output, labels))
+    fault = _loss_fault(value, output, labels)
+    return [] if fault is None else [fault]
+
+
+def _parameter_faults(module: nn.Module) -> list[Fault]:
+    """Return faults of the parameters and layers, found without a forward pass."""
     faults = []
     if not any(p.requires_grad for p in module.parameters()):
         faults.append(Fault("model", "must have trainable parameters", 0, "set requires_grad"))
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
-            remedy = "pass one sample through the model before, or give the shapes"
+            remedy = "pass one sample through the model first, or specify the shapes"
             faults.append(Fault(f"model.{name}", "must have a shape", type(parameter).__name__, remedy))
         elif not parameter.numel():
             rule, remedy = "must hold at least one number", "make the layer larger, or leave it out"
@@ -71,40 +85,46 @@ def check_model(
             rule = "may not hold BatchNorm in training mode: its statistics mix clients"
             remedy = "use nn.GroupNorm, or freeze it with .eval()"
             faults.append(Fault(f"model.{name}", rule, type(part).__name__, remedy))
-    if faults:
-        return faults
-    with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        # On a copy: a forward pass may change buffers.
-        output = _attempt(lambda: copy.deepcopy(module)(sample))
-        if isinstance(output, str):
-            rule = f"must accept samples of the data ({output})"
-            return [Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")]
-        if not isinstance(output, Tensor):
-            rule = "must give one tensor of outputs"
-            return [Fault("model", rule, type(output).__name__, "wrap it in a module that returns it")]
-        if plain_loss and classes is not None and (output.ndim != 2 or output.shape[1] < classes):
-            rule = f"must give one output for each of the {classes} classes"
-            return [Fault("model", rule, tuple(output.shape[1:]), f"end with nn.Linear(…, {classes})")]
-        if plain_loss and labels.is_floating_point() and output.shape != labels.shape:
-            rule = f"must have outputs of the labels' shape {tuple(labels.shape[1:])} for the squared error"
-            return [Fault("model", rule, tuple(output.shape[1:]), "reshape the labels, or give a loss")]
-        value = _attempt(lambda: loss(output, labels))
+    return faults
+
+
+def _output_fault(
+    output: Any, sample: Tensor, labels: Tensor, classes: int | None, *, plain_loss: bool
+) -> Fault | None:
+    """Return the fault of a model's output, which is a text if the model has failed."""
+    if isinstance(output, str):
+        rule = f"must accept samples of the data ({output})"
+        return Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")
+    if not isinstance(output, Tensor):
+        rule = "must return one tensor of outputs"
+        return Fault("model", rule, type(output).__name__, "wrap it in a module that returns it")
+    if plain_loss and classes is not None and (output.ndim != 2 or output.shape[1] < classes):
+        rule = f"must return one output for each of the {classes} classes"
+        return Fault("model", rule, tuple(output.shape[1:]), f"end with nn.Linear(…, {classes})")
+    if plain_loss and labels.is_floating_point() and output.shape != labels.shape:
+        rule = f"must have outputs of the labels' shape {tuple(labels.shape[1:])} for the squared error"
+        return Fault("model", rule, tuple(output.shape[1:]), "reshape the labels, or give a loss")
+    return None
+
+
+def _loss_fault(value: Any, output: Tensor, labels: Tensor) -> Fault | None:
+    """Return the fault of a loss's value, which is a text if the loss has failed."""
     if isinstance(value, str):
         rule = f"must accept the model's outputs and the labels ({value})"
         shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
-        return [Fault("loss", rule, shapes, "reshape the labels, or give another loss")]
+        return Fault("loss", rule, shapes, "reshape the labels, or give another loss")
     if not isinstance(value, Tensor) or value.ndim != 0:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        return [Fault("loss", "must give the mean loss of a minibatch, one number", shape, "take the mean")]
+        return Fault("loss", "must return the mean loss of a minibatch, one number", shape, "take the mean")
     if not value.requires_grad:
-        rule = "must depend on the model's parameters in a way that can be derived"
-        return [Fault("loss", rule, "a loss without gradient", "use one like cross-entropy, not an accuracy")]
-    return []
+        rule = "must be differentiable with respect to the model's parameters"
+        return Fault("loss", rule, "a loss without gradient", "use one like cross-entropy, not an accuracy")
+    return None
 
 
 def _attempt(work: Callable[[], Any]) -> Any:
-    """Return what `work` returns, or the first line of what went wrong."""
+    """Return the result of `work`, or the first line of its error message."""
     try:
         return work()
-    except Exception as error:  # whatever a user's module or loss may raise
+    except Exception as error:  # a user's module or loss may raise anything
         return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Any nn.Module as one flat vector x."""
+"""The parameters of an nn.Module as one flat vector x."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 class FlatModel:
     """The trainable parameters of a module as views of one vector, (D,).
 
-    Writing to `params` changes the module at once; nothing is copied to and fro. Frozen
-    parameters stay out of the vector, and parameters that are shared (tied) are in it once.
+    Writing to `params` changes the module; nothing is copied. Frozen parameters are not in the
+    vector, and shared (tied) parameters are in it once.
     """
 
     def __init__(self, module: nn.Module, dtype: torch.dtype) -> None:
@@ -32,11 +32,11 @@ class FlatModel:
 
     @property
     def dim(self) -> int:
-        """D."""
+        """The number of parameters D."""
         return len(self.params)
 
     def fingerprint(self) -> str:
-        """Tells networks apart when a run goes on: names, shapes, and what training does not change."""
+        """Return a digest of names, shapes and untrained tensors, which is checked when a run is resumed."""
         digest = hashlib.blake2b(
             str(list(zip(self.names, self.shapes, strict=True))).encode(), digest_size=16
         )
@@ -47,13 +47,13 @@ class FlatModel:
         return digest.hexdigest()
 
     def detached(self) -> nn.Module:
-        """The module with parameters of its own again, no longer views of the vector."""
+        """Return the module with copied parameters, which are no longer views of the vector."""
         for parameter in self.module.parameters():
             parameter.data = parameter.data.clone()
         return self.module
 
     def views(self) -> dict[str, Tensor]:
-        """Each parameter as a view of `params`."""
+        """Return each parameter as a view of `params`."""
         return {
             name: self.params[place].view(shape)
             for name, place, shape in zip(self.names, self.slices, self.shapes, strict=True)

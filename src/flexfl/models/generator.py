@@ -1,4 +1,4 @@
-"""Torch's own generator, which modules such as dropout draw from."""
+"""Torch's global random generator, which modules such as dropout draw from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def own_generator() -> Iterator[None]:
-    """Torch's own generator (which dropout draws from) to do as one likes with; given back as it was."""
+    """Restore the state of torch's global generator at the end, so that the context may seed it."""
     before = torch.default_generator.get_state()
     try:
         yield
@@ -19,7 +19,10 @@ def own_generator() -> Iterator[None]:
 
 
 def seed_generator(seed: int, device: torch.device) -> None:
-    """Not `torch.manual_seed`: that also queues a call, with a stack trace, for each absent device."""
+    """Seed torch's generators of the CPU and of `device`.
+
+    `torch.manual_seed` is slower: it also queues a call, with a stack trace, for each absent device.
+    """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):

@@ -1,4 +1,4 @@
-"""The paper's two networks (Section V-A), with its initialisation."""
+"""The paper's two networks (Section V-A), with the paper's initialisation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from torch import nn
 
 
 def _followed_by_relu(layer: nn.Linear | nn.Conv2d) -> nn.Module:
+    """Initialise a layer that is followed by a ReLU."""
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -13,7 +14,7 @@ def _followed_by_relu(layer: nn.Linear | nn.Conv2d) -> nn.Module:
 
 
 def mlp(inputs: int = 784, hidden: int = 50, classes: int = 10) -> nn.Module:
-    """784–50–10 with ReLU: d = 39,760."""
+    """Return the network 784–50–10 with ReLU; it has d = 39,760 parameters."""
     return nn.Sequential(
         nn.Flatten(),
         _followed_by_relu(nn.Linear(inputs, hidden)),
@@ -23,7 +24,7 @@ def mlp(inputs: int = 784, hidden: int = 50, classes: int = 10) -> nn.Module:
 
 
 def cnn(channels: int = 3, side: int = 32, classes: int = 10) -> nn.Module:
-    """Two convolutions with pooling, three dense layers: d = 551,786 on CIFAR-10."""
+    """Return two convolutions with pooling and three dense layers; d = 551,786 on CIFAR-10."""
     return nn.Sequential(
         _followed_by_relu(nn.Conv2d(channels, 32, 3, padding=1)),
         nn.ReLU(),

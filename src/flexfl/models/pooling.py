@@ -1,6 +1,6 @@
-"""ReLU and max pooling in one, forward and backward, on images with channels last.
+"""Fused ReLU and max pooling, forward and backward, for images with channels last.
 
-Apart, they write and read what a convolution puts out six times; so, three times.
+Separately they pass over the output of a convolution six times; fused, three times.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ Images = NDArray[Any]
 
 
 class Pool:
-    """z → the largest of each window, and not below 0 if a ReLU comes first."""
+    """Max pooling, with the ReLU before it if there is one."""
 
     def __init__(self, pool: nn.MaxPool2d, *, relu: bool) -> None:
         self._pool, self._relu = pool, relu
-        self._height, self._width = _numbers(pool.kernel_size)
+        self._height, self._width = _both_axes(pool.kernel_size)
 
     @staticmethod
     def supports(pool: nn.MaxPool2d) -> bool:
-        """Windows side by side, and nothing beyond the border."""
+        """Return whether this class can replace `pool`: adjacent windows, no padding, no dilation."""
         given = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
-        window, stride, padding, dilation = (_numbers(value) for value in given)
+        window, stride, padding, dilation = (_both_axes(value) for value in given)
         plain = len(window) == 2 and stride == window and padding == (0, 0) and dilation == (1, 1)
         return plain and not pool.ceil_mode and not pool.return_indices
 
     def forward(self, z: Tensor) -> Tensor:
+        """Return the largest value of each window, at least 0 with a ReLU."""
         if z.ndim != 4 or z.device.type != "cpu":
             plain: Tensor = self._pool(torch.relu(z) if self._relu else z)
             return plain
@@ -43,15 +44,23 @@ class Pool:
         return out
 
     def backward(self, g: Tensor, z: Tensor, out: Tensor) -> Tensor:
-        """The gradient by z, written over z: the first of the largest has it, as in torch."""
+        """Overwrite z with the gradient with respect to z and return it.
+
+        If several values of a window are the largest, the first one has the gradient, as in torch.
+
+        Args:
+            g: Gradient with respect to the output.
+            z: The input of `forward`.
+            out: The output of `forward`.
+        """
         z = z.contiguous(memory_format=torch.channels_last)
         g = g.contiguous(memory_format=torch.channels_last)
         _backward(_images(g), _images(out), self._height, self._width, self._relu, _images(z))
         return z
 
 
-def _numbers(given: Any) -> tuple[int, ...]:
-    """A single number, of whatever type, stands for both directions."""
+def _both_axes(given: Any) -> tuple[int, ...]:
+    """Return a setting for both axes; a single number stands for both."""
     listed = tuple(int(value) for value in np.ravel(given))
     return listed * 2 if len(listed) == 1 else listed
 
@@ -72,7 +81,7 @@ def _forward(z: Images, height: int, width: int, relu: bool, out: Images) -> Non
                     for dx in range(width):
                         given = z[n, y * height + dy, x * width + dx]
                         for c in range(len(best)):
-                            # Not a number stays.
+                            # NaN is kept.
                             larger = given[c] > best[c] or given[c] != given[c]
                             best[c] = given[c] if larger else best[c]
 

@@ -1,4 +1,4 @@
-"""A plain nn.Sequential as the list of its steps, with each max pool and the ReLU before it as one."""
+"""An nn.Sequential as a list of steps, with each max pool fused with the ReLU before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Step = nn.Module | Pool
 
 
 def in_order(module: nn.Module) -> Iterator[nn.Module]:
-    """The parts of nested nn.Sequential, one after the other; any other module is one part."""
+    """Yield the parts of nested nn.Sequential in order; any other module is one part."""
     if type(module) is nn.Sequential and not hooked(module):
         for part in module:
             yield from in_order(part)
@@ -21,7 +21,7 @@ def in_order(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def steps_of(module: nn.Module) -> list[Step]:
-    """Applied one after the other they give what the module gives."""
+    """Return steps that, applied in order, compute the same as the module."""
     steps: list[Step] = []
     for part in in_order(module):
         if type(part) is nn.MaxPool2d and Pool.supports(part) and not hooked(part):
@@ -33,13 +33,14 @@ def steps_of(module: nn.Module) -> list[Step]:
 
 
 def through(steps: Sequence[Step], x: Tensor) -> Tensor:
-    """The last step's output; hooks of other steps than pools are called."""
+    """Apply the steps in order and return the output; hooks are called except those of pools."""
     for step in steps:
         x = step.forward(x) if isinstance(step, Pool) else step(x)
     return x
 
 
 def hooked(module: nn.Module) -> bool:
+    """Return whether a module has hooks."""
     return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 

@@ -1,4 +1,4 @@
-"""Figures and a page of one or more runs; reads run directories only, needs no torch."""
+"""Reports: figures and an HTML page from run directories; needs no torch."""
 
 from __future__ import annotations
 
@@ -6,34 +6,42 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flexfl.errors import Fault, InputError
-from flexfl.report.catalogue import sections_of
 from flexfl.report.figures import write_figures
 from flexfl.report.groups import group_runs
 from flexfl.report.page import write_page
+from flexfl.report.panels import sections_of
 from flexfl.report.partition_figure import write_partitions
-from flexfl.report.partitions import maps_of
+from flexfl.report.partitions import partition_maps
 from flexfl.results import Run
-from flexfl.results.folder import make_folder
+from flexfl.results.files import create_output_folder
 
 __all__ = ["write_report"]
 
 
 def write_report(directories: Sequence[Path], out: Path) -> Path:
-    """Write `report.html` and its figures as PNG files into `out`; returns the page's path.
+    """Write `report.html` and its figures as PNG files, and return the path of the page.
 
-    Runs that differ in nothing but `train.seed` are drawn as one curve with a band.
+    Runs that differ only in `train.seed` are drawn as one curve with a band.
+
+    Args:
+        directories: The run directories.
+        out: The folder to write to.
+
+    Raises:
+        InputError: No directory is given.
+        RunDirectoryError: A directory holds no run.
     """
     if not directories:
         raise InputError([Fault("directories", "must name at least one run", list(directories))], "report")
     runs = [Run(directory) for directory in _distinct(directories)]
     groups = group_runs(runs)
     sections = sections_of(groups)
-    make_folder(out)
-    maps = maps_of(groups)
+    create_output_folder(out)
+    maps = partition_maps(groups)
     figures = write_figures(sections, out) + write_partitions(maps, out)
     return write_page(groups, sections, figures, out / "report.html", maps)
 
 
 def _distinct(directories: Sequence[Path]) -> list[Path]:
-    """Each directory once: a run that is named twice is not two seeds."""
+    """Return the directories without duplicates: a run given twice is not two seeds."""
     return list({Path(directory).resolve(): Path(directory) for directory in directories}.values())

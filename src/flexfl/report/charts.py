@@ -1,4 +1,4 @@
-"""The page's charts as plain plotly data: traces and layout, checked by plotly in the tests."""
+"""The page's charts as plain plotly data: traces and layout; the tests validate them with plotly."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from html import escape
 from typing import Any
 
 from flexfl.arrays import FloatArray
-from flexfl.report.catalogue import Panel
 from flexfl.report.curves import Curve
-from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
+from flexfl.report.panels import Panel
+from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
 
 
-def chart(panel: Panel, chapter: str = "") -> dict[str, Any]:
-    """`data` and `layout` for Plotly.newPlot; colours of text and grid are the page's to set."""
-    bands = [_band(curve, chapter) for curve in panel.curves if curve.low is not None]
-    lines = [_line(curve, chapter) for curve in panel.curves]
+def chart(panel: Panel, prefix: str = "") -> dict[str, Any]:
+    """Return `data` and `layout` for Plotly.newPlot; the page sets colours of text and grid."""
+    bands = [_band(curve, prefix) for curve in panel.curves if curve.low is not None]
+    lines = [_line(curve, prefix) for curve in panel.curves]
     budgets = [_budget(panel, budget) for budget in panel.budgets]
     layout = {
         "xaxis": {"title": {"text": "iteration"}, "range": [0, panel.x_end]},
@@ -26,24 +26,24 @@ def chart(panel: Panel, chapter: str = "") -> dict[str, Any]:
     return {"data": bands + lines + budgets, "layout": layout}
 
 
-def group_key(group: int, chapter: str = "") -> str:
-    """What a group's traces, in all charts of a chapter, and its button in the legend share."""
-    return f"{chapter}group-{group}"
+def group_key(group: int, prefix: str = "") -> str:
+    """Return the key shared by a group's button in the legend and its traces in all charts with `prefix`."""
+    return f"{prefix}group-{group}"
 
 
-def _line(curve: Curve, chapter: str) -> dict[str, Any]:
-    look = line_of(curve.group)
+def _line(curve: Curve, prefix: str) -> dict[str, Any]:
+    style = line_style(curve.group)
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers" if len(curve.x) == 1 else "lines",
         "name": _text(curve.label).replace(", ", ",<br>"),
-        "legendgroup": group_key(curve.group, chapter),
+        "legendgroup": group_key(curve.group, prefix),
         "x": _numbers(curve.x),
         "y": _numbers(curve.mean),
-        "line": {"color": look.colour, "width": 2, "dash": look.dash.plotly},
-        "marker": {"color": look.colour, "size": 8},
+        "line": {"color": style.colour, "width": 2, "dash": style.dash.plotly},
+        "marker": {"color": style.colour, "size": 8},
         "cliponaxis": len(curve.x) > 1,
-        "hoverlabel": {"bordercolor": look.colour},
+        "hoverlabel": {"bordercolor": style.colour},
     }
     values = "%{y:.4~g}"
     if curve.low is not None and curve.high is not None:
@@ -58,17 +58,17 @@ def _line(curve: Curve, chapter: str) -> dict[str, Any]:
     return trace
 
 
-def _band(curve: Curve, chapter: str) -> dict[str, Any]:
+def _band(curve: Curve, prefix: str) -> dict[str, Any]:
     assert curve.low is not None
     assert curve.high is not None
     return {
         "type": "scatter",
         "mode": "lines",
-        "legendgroup": group_key(curve.group, chapter),
+        "legendgroup": group_key(curve.group, prefix),
         "x": _numbers(curve.x) + _numbers(curve.x[::-1]),
         "y": _numbers(curve.high) + _numbers(curve.low[::-1]),
         "fill": "toself",
-        "fillcolor": line_of(curve.group).colour,
+        "fillcolor": line_style(curve.group).colour,
         "opacity": 0.2,
         "line": {"width": 0},
         "hoverinfo": "skip",
@@ -76,7 +76,7 @@ def _band(curve: Curve, chapter: str) -> dict[str, Any]:
 
 
 def _budget(panel: Panel, budget: float) -> dict[str, Any]:
-    """A trace and not a shape: shapes do not count when the axis is fitted."""
+    """Return a budget line, as a trace: plotly ignores shapes when it fits an axis."""
     return {
         "type": "scatter",
         "mode": "lines+text",
@@ -92,10 +92,10 @@ def _budget(panel: Panel, budget: float) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    """Plotly reads some HTML in texts; a setting must stay what it is."""
+    """Escape a text, since plotly interprets some HTML."""
     return escape(text, quote=False)
 
 
 def _numbers(values: FloatArray) -> list[float]:
-    """Six digits are more than a screen can show, and keep the page small."""
+    """Return values with six digits, more than a screen can show, to keep the page small."""
     return [float(f"{value:.6g}") for value in values]

@@ -1,4 +1,4 @@
-"""From the recorded columns of several runs to one line with a band."""
+"""Curves: the recorded columns of several runs as one line with a band."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ Series = tuple[FloatArray, FloatArray]
 class Curve:
     """One group's line in one panel.
 
-    group      position of the group in the report; decides the colour
-    low, high  the band; None without one
-    origin     where its runs lie
+    Attributes:
+        group: Index of the group in the report; determines the colour.
+        label: Label of the group.
+        x: Iterations, (P,).
+        mean: The line, (P,).
+        low: Lower end of the band; None if there is no band.
+        high: Upper end of the band; None if there is no band.
+        origin: Where its runs are stored.
     """
 
     group: int
@@ -35,13 +40,18 @@ class Curve:
 
     @property
     def highest(self) -> FloatArray:
+        """The upper end of the band, or the line itself."""
         return self.mean if self.high is None else self.high
 
 
-def aligned(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
-    """Iterations (P,) that all runs have, and each run's values there, (S, P).
+def align(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
+    """Return the iterations common to all runs, (P,), and each run's values there, (S, P).
 
-    Runs without any record are left out, iterations where a run has no finite value too.
+    Empty runs are left out, and iterations at which a run has no finite value.
+
+    >>> align([(np.array([0., 1., 2.]), np.array([5., 6., 7.])), (np.array([1., 2.]), np.array([8., 9.]))])
+    (array([1., 2.]), array([[6., 7.],
+           [8., 9.]]))
     """
     recorded = [(x, y) for x, y in series if len(x)]
     if not recorded:
@@ -53,13 +63,17 @@ def aligned(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
 
 
 def mean_and_deviation(values: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-    """Mean and sample standard deviation over seeds, the first axis; no deviation for one seed."""
+    """Return mean and sample standard deviation over seeds, the first axis; None for one seed."""
     mean = np.asarray(values.mean(axis=0))
     return mean, np.asarray(values.std(axis=0, ddof=1)) if len(values) > 1 else None
 
 
 def running_mean(values: FloatArray, window: int) -> FloatArray:
-    """The mean of the last `window` values, of all so far at the start; shape as given, (T,)."""
+    """Return the mean of the last `window` values at each position, (T,); of fewer at the start.
+
+    >>> running_mean(np.array([1.0, 3.0, 5.0]), 2)
+    array([1., 2., 4.])
+    """
     total = np.concatenate([[0.0], np.cumsum(values)])
     end = np.arange(1, len(values) + 1)
     start = np.maximum(0, end - window)
@@ -67,34 +81,58 @@ def running_mean(values: FloatArray, window: int) -> FloatArray:
 
 
 def round_window(iterations: int) -> int:
-    """About a fortieth of the run, as a round number: 1, 2, 5, 10, 20, 50, …"""
+    """Return about a fortieth of the iterations as a round number: 1, 2, 5, 10, 20, 50, …
+
+    >>> round_window(1000)
+    20
+    """
     wanted = max(1.0, iterations / 40)
     decade = 10.0 ** np.floor(np.log10(wanted))
     return int(decade * max(step for step in (1, 2, 5) if step * decade <= wanted))
 
 
-def kept(length: int, most: int = MOST_POINTS) -> IntArray:
-    """Positions that stay of a series too long to draw: evenly spread, first and last included."""
+def subsample(length: int, most: int = MOST_POINTS) -> IntArray:
+    """Return at most `most` evenly spaced positions of a series, including the first and the last.
+
+    >>> subsample(9, most=3)
+    array([0, 4, 8])
+    """
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
 
 
 def curve_over_seeds(group: int, label: str, series: Sequence[Series]) -> Curve | None:
-    """Mean and, for several seeds, a band of one standard deviation; None without data."""
-    x, values = aligned(series)
+    """Return a group's curve: the mean and, for several seeds, a band of one standard deviation.
+
+    Args:
+        group: Index of the group.
+        label: Label of the group.
+        series: The series of each run.
+
+    Returns:
+        The curve, or None if there is no data.
+    """
+    x, values = align(series)
     if not len(x):
         return None
-    stay = kept(len(x))
-    mean, deviation = mean_and_deviation(values[:, stay])
+    positions = subsample(len(x))
+    mean, deviation = mean_and_deviation(values[:, positions])
     if deviation is None:
-        return Curve(group, label, x[stay], mean)
-    return Curve(group, label, x[stay], mean, mean - deviation, mean + deviation)
+        return Curve(group, label, x[positions], mean)
+    return Curve(group, label, x[positions], mean, mean - deviation, mean + deviation)
 
 
 def curve_with_band(group: int, label: str, x: FloatArray, rows: FloatArray) -> Curve | None:
-    """A line with a band that was recorded with it: rows are line, low, high, (3, P)."""
+    """Return a curve with a recorded band; None if there is no data.
+
+    Args:
+        group: Index of the group.
+        label: Label of the group.
+        x: Iterations, (P,).
+        rows: Line, lower and upper end of the band, (3, P).
+    """
     finite = np.isfinite(rows).all(axis=0)
     if not finite.any():
         return None
     x, rows = x[finite], rows[:, finite]
-    stay = kept(len(x))
-    return Curve(group, label, x[stay], *rows[:, stay])
+    positions = subsample(len(x))
+    return Curve(group, label, x[positions], *rows[:, positions])

@@ -1,4 +1,4 @@
-"""A figure of a paper and the table beside it: methods over seeds, as files and on a page."""
+"""A figure of the paper and its table: methods averaged over seeds, written as files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 
 from flexfl.arrays import FloatArray
 from flexfl.parameters import KNOBS
-from flexfl.report.catalogue import Panel, Section, overview_panels, sections_of
-from flexfl.report.curves import Curve, aligned, mean_and_deviation
+from flexfl.report.curves import Curve, align, mean_and_deviation
 from flexfl.report.figures import write_overview
 from flexfl.report.groups import Group, group_of
+from flexfl.report.panels import Panel, Section, overview_panels, sections_of
 from flexfl.report.summary import Estimate
 from flexfl.results import Run
-from flexfl.results.folder import make_folder
+from flexfl.results.files import create_output_folder
 
-# The paper's names for what it draws.
+# The paper's titles.
 _TITLES = {
     "train_loss": "Training loss",
     "test_accuracy": "Test accuracy",
@@ -29,7 +29,7 @@ _TITLES = {
     "uplink_cost": "Average client communication cost",
     "downlink_cost": "Average server communication cost",
 }
-# A method far below all others would press them into one line.
+# The y range ignores methods far from the best one: others would be hard to tell apart.
 _FAR_BELOW = 0.5
 _FAR_ABOVE = 5.0
 _SETTLED = 0.05
@@ -37,7 +37,7 @@ _SETTLED = 0.05
 
 @dataclass(frozen=True)
 class Method:
-    """One curve: its runs differ in nothing but the seed."""
+    """One curve; its runs differ only in the seed."""
 
     label: str
     runs: tuple[Run, ...]
@@ -45,7 +45,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One figure; `targets` are accuracies whose first iteration the table tells."""
+    """One figure; for each accuracy in `targets` the table has the first iteration that reached it."""
 
     key: str
     title: str
@@ -54,23 +54,30 @@ class Evidence:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
+        """A group for each method."""
         return tuple(group_of(method.label, method.runs) for method in self.methods)
 
     @cached_property
     def section(self) -> Section:
+        """The figure's panels."""
         panels = overview_panels(sections_of(self.groups))
         named = [replace(panel, title=_TITLES[panel.key]) for panel in panels]
-        named = [_FRAMES[panel.key](panel) if panel.key in _FRAMES else panel for panel in named]
+        named = [_ZOOMS[panel.key](panel) if panel.key in _ZOOMS else panel for panel in named]
         text = "Costs are averages from the first iteration up to this one; the dashed line is the budget."
         return Section(self.key, self.title, text, tuple(named))
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
+        """The table's rows, one for each method."""
         return tuple(_row(method, self.targets) for method in self.methods)
 
     def write(self, out: Path) -> list[Path]:
-        """KEY.png, KEY.svg, KEY.csv and KEY.md (the table), KEY-curves.csv (every evaluation)."""
-        make_folder(out, "--results")
+        """Write KEY.png, KEY.svg, KEY.csv and KEY.md (the table), KEY-curves.csv (every evaluation).
+
+        Returns:
+            The files written.
+        """
+        create_output_folder(out, "--results")
         pictures = [out / f"{self.key}.{kind}" for kind in ("png", "svg")]
         for path in pictures:
             write_overview(self.section.panels, path)
@@ -86,8 +93,11 @@ class Evidence:
 class Row:
     """One method in the table.
 
-    accuracy  of the last ten evaluations
-    reached   for each target: the first evaluation that met it, over the seeds that did, and their number
+    Attributes:
+        accuracy: Mean test accuracy of the last ten evaluations.
+        reached: For each target, the first iteration that reached it, over the seeds that did, and
+            the number of these seeds.
+        costs: For each knob, average cost and budget.
     """
 
     label: str
@@ -100,7 +110,7 @@ class Row:
     seconds: Estimate
 
     def plain(self) -> dict[str, Any]:
-        """As the CSV file has it."""
+        """Return the row's columns in the CSV file."""
         out: dict[str, Any] = {"method": self.label, "seeds": self.seeds, "iterations": self.iterations}
         out |= _columns("accuracy", self.accuracy) | _columns("train_loss", self.train_loss)
         for target, (first, count) in self.reached.items():
@@ -146,19 +156,19 @@ def _estimate(values: Sequence[float]) -> Estimate:
 
 
 def _points(method: Method) -> Iterator[dict[str, Any]]:
-    """Mean and deviation over seeds at every evaluation, with the average costs up to there."""
+    """Yield mean and deviation over seeds at every evaluation, with the average costs up to it."""
     columns: dict[str, tuple[FloatArray, FloatArray]] = {
-        name: aligned([(run.evaluations["iteration"], run.evaluations[name]) for run in method.runs])
+        name: align([(run.evaluations["iteration"], run.evaluations[name]) for run in method.runs])
         for name in ("train_loss", "test_accuracy")
     }
-    for knob in KNOBS:  # an evaluation comes after as many iterations as its number says
+    for knob in KNOBS:  # evaluation n follows n iterations, whose last is n − 1
         series = [(run.iterations["iteration"] + 1, run.average_cost(knob)) for run in method.runs]
-        columns[f"{knob}_cost"] = aligned(series)
+        columns[f"{knob}_cost"] = align(series)
     for iteration in columns["test_accuracy"][0]:
         point: dict[str, Any] = {"method": method.label, "iteration": int(iteration)}
         for name, (x, values) in columns.items():
-            here = values[:, x == iteration][:, 0] if iteration in x else None
-            point |= _columns(name, None if here is None else _estimate(here.tolist()))
+            column = values[:, x == iteration][:, 0] if iteration in x else None
+            point |= _columns(name, None if column is None else _estimate(column.tolist()))
         yield point
 
 
@@ -181,7 +191,7 @@ def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:
-    """The table for people; costs in percent of their budgets."""
+    """Return the table as Markdown; costs in percent of their budgets."""
     reached = [f"iterations to {target:.2f}" for target in targets]
     heads = ["method", "seeds", "final accuracy", "training loss", *reached]
     heads += ["computation", "client comm.", "server comm.", "seconds"]
@@ -200,8 +210,8 @@ def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _focused(panel: Panel) -> Panel:
-    """The frame around the curves that compete; a note names those far below it."""
+def _zoom_accuracy(panel: Panel) -> Panel:
+    """Fit the y range to the best curves; a note names those far below."""
     best = max(float(curve.mean[-1]) for curve in panel.curves)
     below = [curve for curve in panel.curves if curve.mean[-1] < _FAR_BELOW * best]
     inside = [curve for curve in panel.curves if curve not in below]
@@ -209,25 +219,27 @@ def _focused(panel: Panel) -> Panel:
     low = max(0.0, min(starts) - 0.05)
     top = max(float(curve.highest.max()) for curve in inside)
     off = [curve for curve in below if curve.mean[-1] < low]
-    note = [f"{curve.label} lies below (ends at {curve.mean[-1]:.2f})" for curve in off]
-    return _framed(panel, off, (low, top + 0.05 * (top - low)), note)
+    note = [f"{curve.label} is below (ends at {curve.mean[-1]:.2f})" for curve in off]
+    return _with_range(panel, off, (low, top + 0.05 * (top - low)), note)
 
 
-def _without_heights(panel: Panel) -> Panel:
-    """The frame around the losses that fall; a note names those that stay far above."""
+def _zoom_loss(panel: Panel) -> Panel:
+    """Fit the y range to the lowest losses; a note names those that stay far above."""
     best = min(float(curve.mean[-1]) for curve in panel.curves)
     above = [curve for curve in panel.curves if curve.mean[-1] > _FAR_ABOVE * best]
     inside = [curve for curve in panel.curves if curve not in above]
     top = max(float(curve.mean[curve.x >= 0.5 * _SETTLED * curve.x[-1]].max()) for curve in inside)
     off = [curve for curve in above if curve.mean[-1] > 1.1 * top]
-    note = [f"{curve.label} lies above (ends at {curve.mean[-1]:.3g})" for curve in off]
-    return _framed(panel, off, (0.0, 1.1 * top), note)
+    note = [f"{curve.label} is above (ends at {curve.mean[-1]:.3g})" for curve in off]
+    return _with_range(panel, off, (0.0, 1.1 * top), note)
 
 
-def _framed(panel: Panel, off: Sequence[Curve], y_range: tuple[float, float], notes: Sequence[str]) -> Panel:
-    """Of curves off the frame the lines stay, for whom zooms out; their bands would only cover the rest."""
+def _with_range(
+    panel: Panel, off: Sequence[Curve], y_range: tuple[float, float], notes: Sequence[str]
+) -> Panel:
+    """Set the y range; curves `off` it keep their lines, for zooming out, but not their bands."""
     curves = tuple(replace(curve, low=None, high=None) if curve in off else curve for curve in panel.curves)
     return replace(panel, y_range=y_range, curves=curves, notes=(*panel.notes, *notes))
 
 
-_FRAMES = {"test_accuracy": _focused, "train_loss": _without_heights}
+_ZOOMS = {"test_accuracy": _zoom_accuracy, "train_loss": _zoom_loss}

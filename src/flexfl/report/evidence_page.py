@@ -1,4 +1,4 @@
-"""The figures of a paper on one interactive page: a chapter for each, with its table and its runs."""
+"""The paper's figures on one interactive page, each with its table and its runs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from flexfl.parameters import KNOBS
 from flexfl.report.evidence import Evidence, Row
 from flexfl.report.page import (
-    charts_of,
-    legend,
-    name_of,
+    charts_by_id,
+    group_html,
+    legend_html,
     plural,
-    runs_of,
-    section_of,
-    settings_of,
-    table,
+    runs_html,
+    section_html,
+    settings_html,
+    table_html,
     write_document,
 )
 
@@ -25,20 +25,27 @@ _COSTS = {"compute": "Computation", "uplink": "Client comm.", "downlink": "Serve
 
 
 def write_evidence(figures: Sequence[Evidence], title: str, out: Path) -> Path:
-    """The files of every figure, and a page with all of them; returns its path.
+    """Write the files of all figures and a page with all of them.
 
-    The page of a single figure is called after it, so that figures can be made one by one.
+    Args:
+        figures: The figures. The page of a single figure is named after it, so that figures can be
+            written one by one; else it is index.html.
+        title: Title of the page.
+        out: The folder to write to.
+
+    Returns:
+        The path of the page.
     """
     name = figures[0].key if len(figures) == 1 else "index"
     body, charts = [_header(title, figures)], dict[str, Any]()
     for figure in figures:
         figure.write(out)
-        chapter = f"{figure.key}-"
-        charts |= charts_of([figure.section], chapter)
+        prefix = f"{figure.key}-"
+        charts |= charts_by_id([figure.section], prefix)
         parts = [
-            section_of(figure.section, chapter, above=legend(figure.groups, chapter)),
+            section_html(figure.section, prefix, above=legend_html(figure.groups, prefix)),
             _table(figure),
-            _sources(figure, chapter),
+            _sources(figure, prefix),
         ]
         body.append(f'<article id="{figure.key}">{"".join(parts)}</article>')
     return write_document(title, body, charts, out / f"{name}.html")
@@ -48,8 +55,8 @@ def _header(title: str, figures: Sequence[Evidence]) -> str:
     links = ", ".join(f'<a href="#{figure.key}">{escape(figure.title)}</a>' for figure in figures)
     return (
         f"<header><h1>{escape(title)}</h1><p>{links}. Click a method above a figure to hide or show it, "
-        "double click to see it alone; drag in a chart to zoom, double click there to go back; point at "
-        "a curve to read its values and where its runs lie.</p>"
+        "double click to see it alone; drag in a chart to zoom, double click there to zoom out; point at "
+        "a curve to read its values and where its runs are stored.</p>"
         "<noscript><p>The charts need JavaScript; the pictures beside this page show the same.</p></noscript>"
         "</header>"
     )
@@ -67,21 +74,21 @@ def _table(figure: Evidence) -> str:
     return (
         "<p>Final accuracy is the mean of the last ten evaluations, ± one standard deviation over seeds; "
         f"costs are averages over the whole run, in percent of the budget. Files: {links}.</p>"
-        f"{table(heads, rows, 'cards')}"
+        f"{table_html(heads, rows, 'cards')}"
     )
 
 
 def _row(index: int, row: Row, figure: Evidence, heads: Sequence[str]) -> str:
     cells = [
-        name_of(index, figure.groups[index]),
+        group_html(index, figure.groups[index]),
         f"{row.seeds}<small>{plural(row.iterations, 'iteration')}</small>"
         f"<small>{row.seconds.mean:.0f} s each</small>",
         str(row.accuracy),
         str(row.train_loss),
     ]
     for first, count in row.reached.values():
-        told = "–" if first is None else str(first)
-        cells.append(told if count == row.seeds else f"{told}<small>{count} of {row.seeds} seeds</small>")
+        text = "–" if first is None else str(first)
+        cells.append(text if count == row.seeds else f"{text}<small>{count} of {row.seeds} seeds</small>")
     for knob in KNOBS:
         spent, budget = row.costs[knob]
         if budget is None:
@@ -92,9 +99,9 @@ def _row(index: int, row: Row, figure: Evidence, heads: Sequence[str]) -> str:
     return "".join(f'<td data-head="{escape(head)}"><div>{cell}</div></td>' for head, cell in named)
 
 
-def _sources(figure: Evidence, chapter: str) -> str:
-    """Which run each curve came from; folded, since it is long."""
+def _sources(figure: Evidence, prefix: str) -> str:
+    """Return the runs and settings of a figure as a folded block, since it is long."""
     return (
         f"<details><summary>Runs and settings of {escape(figure.title)}</summary>"
-        f"{runs_of(figure.groups, chapter)}{settings_of(figure.groups, chapter)}</details>"
+        f"{runs_html(figure.groups, prefix)}{settings_html(figure.groups, prefix)}</details>"
     )

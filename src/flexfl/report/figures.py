@@ -1,4 +1,4 @@
-"""PNG figures, drawn with matplotlib's objects: no pyplot, no global state."""
+"""PNG figures, drawn with matplotlib's objects: no pyplot, thus no global state."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from flexfl.report.catalogue import Panel, Section, overview_panels
 from flexfl.report.curves import Curve
-from flexfl.report.style import BUDGET_COLOUR, budget_label, line_of
+from flexfl.report.panels import Panel, Section, overview_panels
+from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
 
 INK, MUTED, GRID = "#222222", "#666666", "#e4e4e4"
 _DPI = 150
@@ -29,12 +29,12 @@ _PANEL = (4.7, 3.3)  # inches
 
 
 def write_figures(sections: Sequence[Section], out: Path) -> tuple[str, ...]:
-    """One file for each section, and the overview; returns their names."""
+    """Write a file for each section, and the overview; return the file names."""
     names = []
     for section in sections:
         columns = 2 if len(section.panels) % 2 == 0 else 3
         rows = -(-len(section.panels) // columns)
-        figure = blank(columns * _PANEL[0], rows * _PANEL[1])
+        figure = new_figure(columns * _PANEL[0], rows * _PANEL[1])
         grid = figure.add_gridspec(rows, columns)
         cells = [grid[index // columns, index % columns] for index in range(len(section.panels))]
         names.append(_draw_all(figure, section.panels, cells, out / f"{section.key}.png"))
@@ -43,15 +43,20 @@ def write_figures(sections: Sequence[Section], out: Path) -> tuple[str, ...]:
 
 
 def write_overview(panels: Sequence[Panel], path: Path) -> str:
-    """The essence in one picture, two panels above three; PNG or SVG by the path's ending."""
-    figure = blank(12.0, 6.6)
+    """Write the main panels as one figure, two above three; return the file name.
+
+    Args:
+        panels: The panels of `overview_panels`.
+        path: The file; its suffix gives the format, PNG or SVG.
+    """
+    figure = new_figure(12.0, 6.6)
     grid = figure.add_gridspec(2, 6)
     cells = [grid[0, :3], grid[0, 3:], grid[1, :2], grid[1, 2:4], grid[1, 4:]]
     return _draw_all(figure, panels, cells, path)
 
 
-def blank(width: float, height: float) -> Figure:
-    """An empty figure; both in inches."""
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure; width and height in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1, wspace=0.03)
     figure = Figure(figsize=(width, height), dpi=_DPI, layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
@@ -62,15 +67,15 @@ def _draw_all(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSp
     for panel, cell in zip(panels, cells, strict=True):
         _draw(figure.add_subplot(cell), panel)
     _legend(figure, panels)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
-def save(figure: Figure, path: Path) -> str:
-    """Write the file; returns its name."""
+def save_figure(figure: Figure, path: Path) -> str:
+    """Write a figure and return the file name."""
     with warnings.catch_warnings():
-        # A label in a script that the font lacks is drawn as boxes; the page has it right.
+        # Characters that the font lacks are drawn as boxes; the page shows them correctly.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        # The same picture gives the same file: no date, no random names inside.
+        # Reproducible files: no date, no random IDs.
         with rc_context({"svg.hashsalt": path.name}):
             figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path.name
@@ -80,9 +85,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=INK)
     axes.set_ylabel(panel.y_label, fontsize=9, color=MUTED)
     if not panel.curves:
-        _say(axes, panel)
+        _draw_empty(axes, panel)
         return
-    # Notes stand below the axis, where they cover no data.
+    # Notes are below the axis, where they cover no data.
     notes = [textwrap.fill(note, 46) for note in panel.notes]
     axes.set_xlabel("\n".join(["iteration", *notes]), fontsize=9, color=MUTED, parse_math=False)
     axes.tick_params(labelsize=8.5, color=GRID, labelcolor=MUTED)
@@ -99,8 +104,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(*panel.y_range)
 
 
-def _say(axes: Axes, panel: Panel) -> None:
-    """Why there is nothing to see, rather than an empty plot."""
+def _draw_empty(axes: Axes, panel: Panel) -> None:
+    """Draw the reason why there is no data, instead of an empty plot."""
     axes.set_xlabel("iteration", fontsize=9, color=MUTED)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
@@ -110,7 +115,7 @@ def _say(axes: Axes, panel: Panel) -> None:
 
 
 def _plot(axes: Axes, curve: Curve) -> None:
-    colour, dash = line_of(curve.group)
+    colour, dash = line_style(curve.group)
     (line,) = axes.plot(curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=1.6, zorder=3)
     if len(curve.x) == 1:  # a line needs two points
         line.set(marker="o", clip_on=False)
@@ -134,11 +139,11 @@ def _budget(axes: Axes, budget: float, label: str) -> None:
 
 
 def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
-    """Below the panels, once for all of them: groups, then what the bands are."""
+    """Draw one legend for all panels below them: the groups, then what the bands show."""
     labels = {curve.group: curve.label for panel in panels for curve in panel.curves}
     entries: list[tuple[Artist, str]] = []
     for group, label in sorted(labels.items()):
-        colour, dash = line_of(group)
+        colour, dash = line_style(group)
         handle = Line2D([], [], color=colour, linestyle=dash.matplotlib, linewidth=2)
         entries.append((handle, label))
     bands = dict.fromkeys(panel.band for panel in panels if panel.band)
@@ -146,11 +151,11 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     if not entries:
         return
     widest = max(len(label) for _, label in entries)
-    room = figure.get_figwidth() * 12  # letters that fit side by side, roughly
-    columns = max(1, min(len(entries), int(room // (widest + 8))))
+    characters = figure.get_figwidth() * 12  # per line, roughly
+    columns = max(1, min(len(entries), int(characters // (widest + 8))))
     legend = figure.legend(
         [handle for handle, _ in entries],
-        [textwrap.fill(label, int(room)) for _, label in entries],
+        [textwrap.fill(label, int(characters)) for _, label in entries],
         loc="outside lower center",
         ncols=columns,
         frameon=False,
@@ -158,4 +163,4 @@ def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
         labelcolor=INK,
     )
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a "$" in a setting is a dollar
+        text.set_parse_math(False)  # a "$" in a setting is literal

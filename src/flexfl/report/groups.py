@@ -1,4 +1,4 @@
-"""Which runs belong together, and what to call them."""
+"""Groups of runs that differ only in the seed, and their labels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs whose specs differ in nothing but the seed.
+    """Runs whose specs differ only in the seed.
 
-    label     what sets this group apart from the others in the report
-    settings  the spec with dotted names, without the seed
+    Attributes:
+        label: The settings in which this group differs from the others in the report.
+        runs: The runs, in the order of seeds.
+        settings: The spec with dotted names, without the seed.
     """
 
     label: str
@@ -30,17 +32,17 @@ class Group:
 
     @property
     def started(self) -> tuple[Run, ...]:
-        """The runs that have recorded something."""
+        """The runs that have recorded at least one iteration."""
         return tuple(run for run in self.runs if len(run.iterations["iteration"]))
 
     @property
     def iterations(self) -> int:
-        """How many iterations all started runs have in common."""
+        """The number of iterations that all started runs have."""
         return min((len(run.iterations["iteration"]) for run in self.started), default=0)
 
     @property
     def origin(self) -> str:
-        """Where its runs lie, in words."""
+        """Where its runs are stored, as text."""
         first = self.runs[0].directory
         if len(self.runs) == 1:
             return str(first)
@@ -48,11 +50,12 @@ class Group:
         return f"{len(self.runs)} runs" + (f" in {first.parent}" if len(folders) == 1 else "")
 
     def budget(self, knob: str) -> float | None:
+        """Return the mean budget of `knob`; None if there is no limit."""
         return self.runs[0].budget(knob)
 
 
 def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
-    """Groups in the order of their first run, their runs in the order of seeds."""
+    """Group runs that differ only in the seed, in the order of their first run."""
     members: dict[tuple[str, str | None], list[Run]] = {}
     settings: dict[tuple[str, str | None], Settings] = {}
     for run in runs:
@@ -63,23 +66,23 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
         settings[identity] = setting
     alike = Counter(spec for spec, _ in members)
     for spec, model in members:
-        if alike[spec] > 1:  # networks handed over in Python: one name, other shapes
+        if alike[spec] > 1:  # models passed as Python objects: same name, different shapes
             settings[spec, model] = {**settings[spec, model], "model.fingerprint": str(model)[:8]}
-    told = _named_alike(list(settings.values()))
+    listed = _unify_kinds(list(settings.values()))
     return tuple(
         Group(label, tuple(sorted(members[identity], key=lambda run: run.seed)), each)
-        for label, each, identity in zip(_labels(told), told, members, strict=True)
+        for label, each, identity in zip(_labels(listed), listed, members, strict=True)
     )
 
 
 def group_of(label: str, runs: Sequence[Run]) -> Group:
-    """Runs that are known to belong together, under a name of their own."""
+    """Return the group of runs that are known to differ only in the seed, with a given label."""
     settings = {name: value for name, value in flatten(runs[0].spec).items() if name != SEED}
     return Group(label, tuple(sorted(runs, key=lambda run: run.seed)), settings)
 
 
-def _named_alike(settings: Sequence[Settings]) -> list[Settings]:
-    """What is a plain name in one spec and a table with a kind in another goes by `kind` in both."""
+def _unify_kinds(settings: Sequence[Settings]) -> list[Settings]:
+    """Rename a setting NAME to NAME.kind in all specs if it is a table with a kind in some."""
     tables = {name.removesuffix(".kind") for each in settings for name in each if name.endswith(".kind")}
     return [
         {f"{name}.kind" if name in tables else name: value for name, value in each.items()}
@@ -88,7 +91,11 @@ def _named_alike(settings: Sequence[Settings]) -> list[Settings]:
 
 
 def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"train": {"seed": 1}} as {"train.seed": 1}."""
+    """Return a spec with dotted names.
+
+    >>> flatten({"train": {"seed": 1}})
+    {'train.seed': 1}
+    """
     flat: dict[str, Any] = {}
     for key, value in spec.items():
         if isinstance(value, Mapping):
@@ -98,15 +105,19 @@ def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def differing(settings: Sequence[Settings]) -> list[str]:
-    """The names whose values are not the same in all, the policy first."""
+def differing_settings(settings: Sequence[Settings]) -> list[str]:
+    """Return the names of settings whose values differ, the policy first."""
     names = dict.fromkeys(name for each in settings for name in each)
     found = [name for name in names if len({repr(each.get(name)) for each in settings}) > 1]
     return sorted(found, key=lambda name: not name.startswith(POLICY))
 
 
-def shown(value: Any) -> str:
-    """A setting as text; long lists are summed up."""
+def format_setting(value: Any) -> str:
+    """Return a setting as text; long lists are summarised.
+
+    >>> format_setting([1, 2, 3, 4, 5])
+    '1…5 (5 values)'
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list) and len(value) > _LONGEST_LIST:
@@ -114,26 +125,28 @@ def shown(value: Any) -> str:
             return f"{min(value):g}…{max(value):g} ({len(value)} values)"
         return f"({len(value)} entries)"
     if isinstance(value, list):
-        return f"[{', '.join(shown(item) for item in value)}]"
+        return f"[{', '.join(format_setting(item) for item in value)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _labels(settings: Sequence[Settings]) -> list[str]:
     if len(settings) == 1:
-        rules = {name: shown(value) for name, value in settings[0].items() if name.startswith(POLICY)}
+        rules = {
+            name: format_setting(value) for name, value in settings[0].items() if name.startswith(POLICY)
+        }
         # One policy for all three knobs, or a table with a rule for each.
         return [rules.get(POLICY) or ", ".join(f"{name[len(POLICY) + 1 :]}={rules[name]}" for name in rules)]
-    names = differing(settings)
-    # What only one policy knows (its send_ratio, say) tells nothing beyond the policy, unless
-    # two groups that have it disagree on it.
-    telling = [name for name in names if len({repr(each[name]) for each in settings if name in each}) > 1]
-    labels = [", ".join(_told(each, [name for name in telling if name in each])) for each in settings]
+    names = differing_settings(settings)
+    # A setting of one policy only (its send_ratio, say) adds nothing to the policy's name, unless
+    # two groups have different values.
+    relevant = [name for name in names if len({repr(each[name]) for each in settings if name in each}) > 1]
+    labels = [_label(each, [name for name in relevant if name in each]) for each in settings]
     alike = Counter(labels)
     labels = [
-        label if label and alike[label] == 1 else ", ".join(_told(each, names))
+        label if label and alike[label] == 1 else _label(each, names)
         for label, each in zip(labels, settings, strict=True)
     ]
-    # Two long lists may still read alike.
+    # Two long lists may still have the same summary.
     alike, seen = Counter(labels), Counter[str]()
     for index, label in enumerate(labels):
         seen[label] += 1
@@ -142,5 +155,7 @@ def _labels(settings: Sequence[Settings]) -> list[str]:
     return labels
 
 
-def _told(settings: Settings, names: Sequence[str]) -> list[str]:
-    return [f"{name}={shown(settings[name])}" if name in settings else f"no {name}" for name in names]
+def _label(settings: Settings, names: Sequence[str]) -> str:
+    return ", ".join(
+        f"{name}={format_setting(settings[name])}" if name in settings else f"no {name}" for name in names
+    )

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no other file, no other host."""
+"""The report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from flexfl import __version__
-from flexfl.report.catalogue import KNOB_TITLES, Panel, Section
 from flexfl.report.charts import chart, group_key
-from flexfl.report.groups import Group, differing, shown
+from flexfl.report.groups import Group, differing_settings, format_setting
+from flexfl.report.panels import KNOB_TITLES, Panel, Section
 from flexfl.report.partition_chart import partition_chart
-from flexfl.report.partitions import SECTION_TEXT, SECTION_TITLE, Map
-from flexfl.report.style import line_of
-from flexfl.report.summary import Estimate, Row, Spent, notes_of, row_of
+from flexfl.report.partitions import SECTION_TEXT, SECTION_TITLE, PartitionMap
+from flexfl.report.style import line_style
+from flexfl.report.summary import AverageCost, Estimate, Row, notes_of, row_of
 from flexfl.results import Run
 
-# The browser itself refuses every request, whatever a script in the page may want.
+# The browser blocks every network request of the page.
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "form-action 'none'; base-uri 'none'"
@@ -33,31 +33,46 @@ def write_page(
     sections: Sequence[Section],
     figures: Sequence[str],
     path: Path,
-    maps: Sequence[Map] = (),
+    maps: Sequence[PartitionMap] = (),
 ) -> Path:
-    """Write the page; `figures` are the PNG files beside it."""
+    """Write the page and return its path.
+
+    Args:
+        groups: The groups of runs.
+        sections: The sections of the report.
+        figures: Names of the PNG files beside the page, to link to.
+        path: The file to write.
+        maps: The partitions to show.
+    """
     body = [
         _header(groups, figures),
-        legend(groups),
+        legend_html(groups),
         _summary(groups),
-        *(section_of(section) for section in sections),
+        *(section_html(section) for section in sections),
         _partitions(maps),
-        runs_of(groups),
-        settings_of(groups),
+        runs_html(groups),
+        settings_html(groups),
     ]
     title = f"FlexFL report: {', '.join(group.label for group in groups)}"
-    charts = charts_of(sections) | {drawn.key: partition_chart(drawn) for drawn in maps}
+    charts = charts_by_id(sections) | {map_.key: partition_chart(map_) for map_ in maps}
     return write_document(title, body, charts, path)
 
 
-def charts_of(sections: Sequence[Section], chapter: str = "") -> dict[str, Any]:
-    """The charts of these sections by the names of their places; a chapter has names of its own."""
+def charts_by_id(sections: Sequence[Section], prefix: str = "") -> dict[str, Any]:
+    """Return the charts of these sections by the IDs of their elements, which start with `prefix`."""
     panels = [panel for section in sections for panel in section.panels]
-    return {chapter + panel.key: chart(panel, chapter) for panel in panels if panel.curves}
+    return {prefix + panel.key: chart(panel, prefix) for panel in panels if panel.curves}
 
 
 def write_document(title: str, body: Sequence[str], charts: Mapping[str, Any], path: Path) -> Path:
-    """One file with everything in it."""
+    """Write an HTML file with all styles and scripts in it, and return its path.
+
+    Args:
+        title: Title of the page.
+        body: HTML of the page's parts.
+        charts: Plotly charts by the IDs of their elements.
+        path: The file to write.
+    """
     from plotly.offline import get_plotlyjs
 
     path.write_text(
@@ -82,11 +97,16 @@ def _asset(name: str) -> str:
 
 
 def _json(data: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Return JSON that cannot close the script element around it."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(2, "run")
+    '2 runs'
+    """
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -98,24 +118,26 @@ def _header(groups: Sequence[Group], figures: Sequence[str]) -> str:
     links = ", ".join(f'<a href="{escape(name)}">{escape(name)}</a>' for name in figures)
     return (
         "<header><h1>FlexFL report</h1>"
-        f"<p>{plural(runs, 'run')} in {plural(len(groups), 'group')}; runs that differ in nothing but "
-        f"the seed are one group. As pictures: {links}.</p>"
-        "<noscript><p>The charts need JavaScript; the pictures above show the same.</p></noscript></header>"
+        f"<p>{plural(runs, 'run')} in {plural(len(groups), 'group')}; runs that differ only in "
+        f"the seed are one group. As images: {links}.</p>"
+        "<noscript><p>The charts need JavaScript; the images above show the same.</p></noscript></header>"
     )
 
 
-def name_of(index: int, group: Group) -> str:
-    colour, dash = line_of(index)
+def group_html(index: int, group: Group) -> str:
+    """Return a group's label with a sample of its line."""
+    colour, dash = line_style(index)
     return (
         f'<span class="name"><span class="swatch" style="border-top:3px {dash.css} {colour}"></span>'
         f"<span>{escape(group.label)}</span></span>"
     )
 
 
-def legend(groups: Sequence[Group], chapter: str = "") -> str:
+def legend_html(groups: Sequence[Group], prefix: str = "") -> str:
+    """Return the legend: a button for each group that hides or shows it in all charts with `prefix`."""
     buttons = "".join(
-        f'<button type="button" aria-pressed="true" data-group="{group_key(index, chapter)}">'
-        f"{name_of(index, group)}</button>"
+        f'<button type="button" aria-pressed="true" data-group="{group_key(index, prefix)}">'
+        f"{group_html(index, group)}</button>"
         for index, group in enumerate(groups)
     )
     return (
@@ -124,17 +146,17 @@ def legend(groups: Sequence[Group], chapter: str = "") -> str:
     )
 
 
-def section_of(section: Section, chapter: str = "", above: str = "") -> str:
-    """A section; `above` stands between its text and its panels."""
-    panels = "".join(_panel(panel, chapter) for panel in section.panels)
+def section_html(section: Section, prefix: str = "", above: str = "") -> str:
+    """Return the HTML of a section; `above` is inserted between its text and its panels."""
+    panels = "".join(_panel(panel, prefix) for panel in section.panels)
     return (
-        f'<section id="{chapter}{section.key}"><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>'
+        f'<section id="{prefix}{section.key}"><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>'
         f'{above}<div class="panels of-{len(section.panels)}">{panels}</div></section>'
     )
 
 
-def _panel(panel: Panel, chapter: str) -> str:
-    chart_place = f'<div class="chart" id="chart-{chapter}{panel.key}"></div>' if panel.curves else ""
+def _panel(panel: Panel, prefix: str) -> str:
+    chart_place = f'<div class="chart" id="chart-{prefix}{panel.key}"></div>' if panel.curves else ""
     caption = _caption([f"band: {panel.band}", *panel.notes] if panel.band else panel.notes)
     kind = "" if panel.curves else ' class="empty"'
     return f"<figure{kind}><h3>{escape(panel.title)}</h3>{chart_place}{caption}</figure>"
@@ -145,13 +167,13 @@ def _caption(notes: Sequence[str]) -> str:
     return f"<figcaption>{escape(sentences)}</figcaption>" if notes else ""
 
 
-def _partitions(maps: Sequence[Map]) -> str:
+def _partitions(maps: Sequence[PartitionMap]) -> str:
     if not maps:
         return ""
     figures = "".join(
-        f'<figure><h3>{escape(drawn.title)}</h3><div class="chart {"low" if drawn.rows is None else "map"}" '
-        f'id="chart-{drawn.key}"></div>{_caption(drawn.notes)}</figure>'
-        for drawn in maps
+        f'<figure><h3>{escape(map_.title)}</h3><div class="chart {"low" if map_.rows is None else "map"}" '
+        f'id="chart-{map_.key}"></div>{_caption(map_.notes)}</figure>'
+        for map_ in maps
     )
     return (
         f'<section id="partition"><h2>{escape(SECTION_TITLE)}</h2><p>{escape(SECTION_TEXT)}</p>'
@@ -167,15 +189,15 @@ def _summary(groups: Sequence[Group]) -> str:
     listed = f"<ul>{''.join(f'<li>{escape(note)}.</li>' for note in notes)}</ul>" if notes else ""
     return (
         '<section id="summary"><h2>Summary</h2><p>At the end of training; mean ± one standard deviation '
-        "where there are several seeds. Costs are averages over iterations and clients, beside their "
-        f"budgets.</p>{table(heads, rows, 'cards')}{listed}</section>"
+        "where there are several seeds. Costs are averages over iterations and clients, with their "
+        f"budgets.</p>{table_html(heads, rows, 'cards')}{listed}</section>"
     )
 
 
 def _summary_row(index: int, row: Row, heads: Sequence[str]) -> str:
     group = row.group
     cells = [
-        name_of(index, group),
+        group_html(index, group),
         f"{plural(len(group.runs), 'seed')}<small>{plural(group.iterations, 'iteration')}</small>"
         f"<small>{_estimate(row.seconds)} seconds</small>",
         _estimate(row.train_loss),
@@ -190,34 +212,35 @@ def _estimate(estimate: Estimate | None) -> str:
     return _NOTHING if estimate is None else str(estimate)
 
 
-def _spent(spent: Spent | None) -> str:
+def _spent(spent: AverageCost | None) -> str:
     if spent is None:
         return _NOTHING
     if spent.budget is None:
         return f"{spent.average}<small>no budget</small>"
-    kept, seeds = sum(spent.within), len(spent.within)
-    if kept == seeds:
+    within, seeds = sum(spent.within), len(spent.within)
+    if within == seeds:
         mark = '<span class="kept">✓ within</span>'
     else:
         over = (
             f"✗ {spent.average.mean / spent.budget:.3g} × budget"
-            if not kept
-            else f"✗ {seeds - kept} of {seeds} over"
+            if not within
+            else f"✗ {seeds - within} of {seeds} over"
         )
         mark = f'<span class="broken">{over}</span>'
     return f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
 
 
-def runs_of(groups: Sequence[Group], chapter: str = "") -> str:
+def runs_html(groups: Sequence[Group], prefix: str = "") -> str:
+    """Return the table of all runs with their directories."""
     rows = [
-        f"<td>{name_of(index, group)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
+        f"<td>{group_html(index, group)}</td><td>{run.seed}</td><td>{_state(run)}</td>"
         f"<td><code>{escape(str(run.directory))}</code></td>"
         for index, group in enumerate(groups)
         for run in group.runs
     ]
     return (
-        f'<section id="{chapter}runs"><h2>Runs</h2><p>Where each curve comes from.</p>'
-        f"{table(['Group', 'Seed', 'State', 'Directory'], rows, 'plain')}</section>"
+        f'<section id="{prefix}runs"><h2>Runs</h2><p>Where each curve comes from.</p>'
+        f"{table_html(['Group', 'Seed', 'State', 'Directory'], rows, 'plain')}</section>"
     )
 
 
@@ -229,30 +252,35 @@ def _state(run: Run) -> str:
     return f"unfinished, {done} of {escape(str(planned))} iterations"
 
 
-def settings_of(groups: Sequence[Group], chapter: str = "") -> str:
+def settings_html(groups: Sequence[Group], prefix: str = "") -> str:
+    """Return the tables of settings: those that differ between groups, and those in common."""
     settings = [group.settings for group in groups]
-    apart = differing(settings)
+    names = differing_settings(settings)
     rows = [
         f"<td><code>{escape(name)}</code></td>"
-        + "".join(f"<td>{escape(shown(each[name])) if name in each else _NOTHING}</td>" for each in settings)
-        for name in apart
+        + "".join(
+            f"<td>{escape(format_setting(each[name])) if name in each else _NOTHING}</td>"
+            for each in settings
+        )
+        for name in names
     ]
     heads = ["Setting", *(group.label for group in groups)]
-    different = f"<h3>What differs</h3>{table(heads, rows, 'plain')}" if apart else ""
+    different = f"<h3>Different settings</h3>{table_html(heads, rows, 'plain')}" if names else ""
     same = [
-        f"<td><code>{escape(name)}</code></td><td>{escape(shown(value))}</td>"
+        f"<td><code>{escape(name)}</code></td><td>{escape(format_setting(value))}</td>"
         for name, value in settings[0].items()
-        if name not in apart
+        if name not in names
     ]
     return (
-        f'<section id="{chapter}settings"><h2>Settings</h2>{different}'
-        f"{'<h3>What all have in common</h3>' if apart else ''}"
-        f"{table(['Setting', 'Value'], same, 'plain')}"
+        f'<section id="{prefix}settings"><h2>Settings</h2>{different}'
+        f"{'<h3>Common settings</h3>' if names else ''}"
+        f"{table_html(['Setting', 'Value'], same, 'plain')}"
         f"<p>FlexFL {escape(__version__)}; <code>train.seed</code> is in the table of runs.</p></section>"
     )
 
 
-def table(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
+def table_html(heads: Sequence[str], rows: Sequence[str], kind: str) -> str:
+    """Return a table; `rows` are its rows' cells as HTML, `kind` is its CSS class."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (

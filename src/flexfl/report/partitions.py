@@ -1,6 +1,6 @@
-"""How the data lay at the clients: one map for each partition that the runs had.
+"""How the data were partitioned over clients: one map for each partition of the runs.
 
-The PNG figure and the page are drawn from this, so they can't tell different stories.
+The PNG figure and the page are drawn from it, so they show the same.
 """
 
 from __future__ import annotations
@@ -11,28 +11,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
-from flexfl.report.groups import Group, shown
+from flexfl.report.groups import Group, format_setting
 from flexfl.results.partition import Partition
 
 SECTION_TITLE = "Partition of the data"
 SECTION_TEXT = (
-    "How many training samples each client holds: of all classes together above, of each class below. "
+    "Number of training samples of each client: of all classes above, of each class below. "
     "Pale grey means none."
 )
 
-# As many columns and rows as a figure has room for; more are drawn together.
+# The most columns and rows that fit a figure; with more clients or classes, neighbours are combined.
 MOST_COLUMNS, MOST_ROWS = 1000, 100
 
 
 @dataclass(frozen=True)
-class Map:
-    """One partition, ready to be drawn.
+class PartitionMap:
+    """One partition, prepared for drawing.
 
-    notes    what a reader must know about it, and whose it is
-    columns  the first client of each column and, at the end, the number of clients, (P + 1,)
-    sizes    samples of a client, the mean over each column, (P,)
-    rows     as columns, for classes, (R + 1,); None for labels that are no classes
-    counts   samples of a client, by class, (R, P); None likewise
+    Attributes:
+        key: Identifies the map.
+        title: Title of the map.
+        notes: Remarks for the caption, such as the groups it belongs to.
+        columns: The first client of each column and, at the end, the number of clients, (P + 1,).
+        sizes: Samples per client, averaged over each column, (P,).
+        rows: Like `columns`, for classes, (R + 1,); None if labels are not classes.
+        counts: Samples per client, by class, (R, P); None if labels are not classes.
     """
 
     key: str
@@ -45,41 +48,48 @@ class Map:
 
     @property
     def unit(self) -> str:
-        """What colours and bars count."""
+        """The unit of colours and bars."""
         return "samples" if len(self.columns) > self.columns[-1] else "samples per client"
 
 
-def maps_of(groups: Sequence[Group]) -> tuple[Map, ...]:
-    """Each partition once, in the order of the groups; none at all if no run kept its partition."""
+def partition_maps(groups: Sequence[Group]) -> tuple[PartitionMap, ...]:
+    """Return each partition once, in the order of the groups; nothing if no run stored its partition."""
     members: dict[str, list[tuple[Group, str]]] = {}
     first: dict[str, tuple[Partition, Group]] = {}
     missing = []
     for group in groups:
-        kept = [(run.seed, run.partition) for run in group.runs if run.partition is not None]
-        if not kept:
+        stored = [(run.seed, run.partition) for run in group.runs if run.partition is not None]
+        if not stored:
             missing.append(group.label)
             continue
-        identities = [partition.to_json() for _, partition in kept]
-        seed, partition = kept[0]
+        identities = [partition.to_json() for _, partition in stored]
+        seed, partition = stored[0]
         varies = len(set(identities)) > 1
-        note = f"drawn anew for each seed: that of seed {seed} is shown" if varies else ""
+        note = f"different for each seed: that of seed {seed} is shown" if varies else ""
         members.setdefault(identities[0], []).append((group, note))
         first.setdefault(identities[0], (partition, group))
     maps = []
     for index, (identity, (partition, group)) in enumerate(first.items()):
-        whose = [member.label for member, _ in members[identity]]
+        labels = [member.label for member, _ in members[identity]]
         notes = dict.fromkeys(note for _, note in members[identity] if note)
         if len(groups) > 1:
-            alike = "the same in all groups" if len(whose) == len(groups) else f"of {'; '.join(whose)}"
-            notes = {alike: None} | notes
+            owners = "the same in all groups" if len(labels) == len(groups) else f"of {'; '.join(labels)}"
+            notes = {owners: None} | notes
         if missing and index == len(first) - 1:
             notes[f"not recorded for {'; '.join(missing)}: run by an earlier version"] = None
-        maps.append(map_of(partition, f"partition-{index}", _name(group.settings), tuple(notes)))
+        maps.append(partition_map(partition, f"partition-{index}", _name(group.settings), tuple(notes)))
     return tuple(maps)
 
 
-def map_of(partition: Partition, key: str, name: str, notes: tuple[str, ...] = ()) -> Map:
-    """Clients and classes that have no room of their own are drawn together."""
+def partition_map(partition: Partition, key: str, name: str, notes: tuple[str, ...] = ()) -> PartitionMap:
+    """Return the map of a partition; if there are too many clients or classes, neighbours are combined.
+
+    Args:
+        partition: The partition.
+        key: Identifies the map.
+        name: Name of the partitioner, for the title.
+        notes: Remarks for the caption.
+    """
     clients, samples = len(partition.sizes), int(partition.sizes.sum())
     wide, columns = _edges(clients, MOST_COLUMNS)
     width = np.diff(columns)
@@ -88,30 +98,30 @@ def map_of(partition: Partition, key: str, name: str, notes: tuple[str, ...] = (
     if wide > 1:
         notes += (f"each column is the mean of {wide} clients",)
     if partition.classes is None:
-        return Map(key, title, notes, columns, sizes, None, None)
+        return PartitionMap(key, title, notes, columns, sizes, None, None)
     tall, rows = _edges(partition.classes, MOST_ROWS)
     if tall > 1:
         notes += (f"each row is the sum of {tall} classes",)
     counts = np.zeros((len(rows) - 1, len(width)))
     client, label, held = partition.held.T
     np.add.at(counts, (label // tall, client // wide), held)
-    return Map(key, title, notes, columns, sizes, rows, counts / width)
+    return PartitionMap(key, title, notes, columns, sizes, rows, counts / width)
 
 
 def _edges(length: int, most: int) -> tuple[int, IntArray]:
-    """How many go together, and where each lot begins; the last may be smaller."""
+    """Return how many neighbours are combined, and where each block starts; the last may be smaller."""
     step = -(-length // most)
     return step, np.append(np.arange(0, length, step), length)
 
 
 def _name(settings: Mapping[str, object]) -> str:
-    """The partitioner and its options, as the spec has them, but for what is switched off."""
+    """Return the partitioner and its options, without those that are switched off."""
     name = settings.get("data.partition", settings.get("data.partition.kind", "partition"))
     prefix = "data.partition."
     options = [
-        f"{key.removeprefix(prefix)}={shown(value)}"
+        f"{key.removeprefix(prefix)}={format_setting(value)}"
         for key, value in settings.items()
         if key.startswith(prefix) and key != f"{prefix}kind" and value is not False
     ]
-    told = "given as Python data" if str(name).startswith("given:") else str(name)
-    return f"{told} ({', '.join(options)})" if options else told
+    text = "given as Python data" if str(name).startswith("given:") else str(name)
+    return f"{text} ({', '.join(options)})" if options else text

@@ -1,6 +1,6 @@
-"""Checkpoints: arrays in a safetensors file, atomic, with a digest; never pickle.
+"""Checkpoints: arrays in one safetensors file, written atomically, with a digest; never pickle.
 
-Written and read piece by piece, so that residuals larger than memory can be saved, too.
+Files are written and read in chunks, so residuals larger than memory can be saved, too.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Arrays = Mapping[str, NDArray[np.generic]]
 
 _CODES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1", "BOOL": "|b1"}
 _NAMES = {np.dtype(code): name for name, code in _CODES.items()}
-_PIECE_BYTES = 32 * 2**20
+_CHUNK_BYTES = 32 * 2**20
 
 
 def write_checkpoint(path: Path, arrays: Arrays) -> str:
-    """Write and sync `path` whole or not at all; returns the digest of the file."""
+    """Write a checkpoint atomically, sync it to disk, and return the digest of the file."""
     partial = path.with_name(path.name + ".partial")
     digest = hashlib.blake2b()
     with partial.open("wb") as file:
-        for piece in _pieces(arrays):
-            file.write(piece)
-            digest.update(piece)
+        for chunk in _chunks(arrays):
+            file.write(chunk)
+            digest.update(chunk)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -47,9 +47,9 @@ def write_checkpoint(path: Path, arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def _pieces(arrays: Arrays) -> Iterator[memoryview | bytes]:
-    """The file from its beginning: length of the header, header, arrays one after another."""
-    # Wide numbers first, so that every array begins at a multiple of its item size.
+def _chunks(arrays: Arrays) -> Iterator[memoryview | bytes]:
+    """Yield the content of the file in order: length of the header, header, arrays."""
+    # Largest item size first, so that every array starts at a multiple of its item size.
     names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
     header, end = {}, 0
     for name in names:
@@ -65,25 +65,29 @@ def _pieces(arrays: Arrays) -> Iterator[memoryview | bytes]:
     yield struct.pack("<Q", len(text)) + text
     for name in names:
         array = np.atleast_1d(arrays[name])
-        rows = max(1, _PIECE_BYTES // max(1, array[:1].nbytes))
+        rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
         for begin in range(0, len(array), rows):
             yield np.ascontiguousarray(array[begin : begin + rows]).reshape(-1).view(np.uint8).data
             leave_memory(array)
 
 
 def read_checkpoint(path: Path, digest: str) -> dict[str, NDArray[Any]]:
-    """The arrays in `path`, if its content is what was written; they stay in the file until they are read."""
-    remedy = "restore the file from a copy, or start anew in another --out"
+    """Return the arrays in `path` after checking its digest; they are memory-mapped, thus read on access.
+
+    Raises:
+        RunDirectoryError: The file cannot be read, or its content is not what was written.
+    """
+    remedy = "restore the file from a backup, or start a new run in another --out"
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "blake2b").hexdigest()
             if found != digest:
                 raise RunDirectoryError(
-                    f"checkpoint {path.name} is corrupt or foreign: its digest must be {digest[:12]}…, "
-                    f"got {found[:12]}…; {remedy}"
+                    f"checkpoint {path.name} is corrupt or from another run: its digest must be "
+                    f"{digest[:12]}…, got {found[:12]}…; {remedy}"
                 )
             with safe_open(path, framework="numpy"):
-                pass  # its header makes sense: offsets within the file, as long as the shapes say
+                pass  # validates the header: offsets lie within the file and match the shapes
             file.seek(0)
             (length,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(length))

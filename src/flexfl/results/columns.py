@@ -1,10 +1,9 @@
-"""What is recorded of a run: one vocabulary for the engine, the store, exports and reports.
+"""Names of the recorded metrics, shared by the engine, the store, exports and reports.
 
-Costs are what an iteration cost; their averages over iterations are what budgets limit.
-`compute_cost` is the expected cost λ(q) that the queue is charged, `compute_spent` what a
-client really spent: λ(1) if it computed, λ(0) if not. Queues are the lengths that the
-iteration's decisions were made against. Objectives are the terms of P2.1–P2.3: 1/q,
-‖b − v‖² and ‖a − u‖², smaller is better.
+Costs are per iteration; budgets limit their averages over iterations. `compute_cost` is the
+expected cost λ(q) that the queue is charged, `compute_spent` is the realised cost: λ(1) if the
+client computed, λ(0) if not. Queues are the lengths that the iteration's decisions were based
+on. Objectives are the terms of P2.1–P2.3: 1/q, ‖b − v‖² and ‖a − u‖²; smaller is better.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ PER_CLIENT = (
     "uplink_components",
     "uplink_bytes",
 )
-"""One number for each client and iteration; the store keeps mean and quantiles over clients."""
+"""One number per client and iteration; the store keeps mean and quantiles over clients."""
 
 COMPUTED = "computed"
-"""1 for a client that computed, 0 for one that did not; kept as `computed`, how many did."""
+"""Per client 1 if it computed, else 0; the store keeps the sum over clients under this name."""
 
 PER_ITERATION = (
     "computed",
@@ -36,7 +35,7 @@ PER_ITERATION = (
     "downlink_components",
     "downlink_bytes",
 )
-"""One number for each iteration."""
+"""One number per iteration."""
 
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
@@ -53,4 +52,4 @@ SPENT_COLUMN = {
     "uplink": "uplink_cost_mean",
     "downlink": "downlink_cost",
 }
-"""The column whose running average is held against the budget of a knob."""
+"""The column whose running average is compared with the budget of a knob."""

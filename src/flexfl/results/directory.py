@@ -1,4 +1,4 @@
-"""The writing side of a run directory: one writer, whole checkpoints, never another run's files."""
+"""The writing side of a run directory: one writer, atomic checkpoints, no file of another run is touched."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from flexfl.errors import RunDirectoryError
 from flexfl.results.checkpoint import Arrays, read_checkpoint, write_checkpoint
+from flexfl.results.files import write_text
 from flexfl.results.partition import Partition
 from flexfl.results.run import (
     METRICS_FILE,
@@ -29,15 +30,21 @@ from flexfl.results.run import (
 from flexfl.results.store import MetricStore
 
 _MAY_CHANGE = {"train.iterations", "engine.checkpoint_every", "deploy.deadline", "deploy.wait"}
-"""Settings that a run may be resumed with: they do not change what an iteration does, or only how long it
-waits."""
+"""Settings that may differ when a run is resumed: they change no result, or only how long it waits."""
 
 
 class RunDirectory:
-    """Open for one run by one process; use as a context manager.
+    """A run directory, locked by this process; use it as a context manager.
 
-    identity names what the spec cannot tell: digests of the data and of the model's shapes.
-    partition is kept for reports; a run that was started without gets it when it is resumed.
+    Args:
+        path: The directory; created if it does not exist.
+        spec_toml: The resolved spec of the run.
+        identity: What the spec does not contain: digests of the data and of the model's shapes.
+        resume: Continue the run in `path`, if there is one.
+        partition: Stored for reports; a run started without one gets it when it is resumed.
+
+    Raises:
+        RunDirectoryError: The directory cannot be used, or holds another run.
     """
 
     def __init__(
@@ -53,21 +60,21 @@ class RunDirectory:
         exists = (path / SPEC_FILE).exists()
         if exists and not resume:
             raise RunDirectoryError(
-                f"{path} already holds a run; add --resume to go on with it, or choose another --out"
+                f"{path} already holds a run; add --resume to continue it, or choose another --out"
             )
-        if not exists and path.exists() and not _is_cut_short(_entries(path)):
+        if not exists and path.exists() and not _is_aborted_start(_entries(path)):
             raise RunDirectoryError(f"{path} is not empty and holds no run; choose another --out")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = f"{path} cannot be made ({error.strerror}); choose another --out"
+            reason = f"{path} cannot be created ({error.strerror}); choose another --out"
             raise RunDirectoryError(reason) from error
         self._lock = _lock(path)
         try:
             if exists:
                 refuse_other_spec(path, differences(path, tomllib.loads(spec_toml)))
             else:
-                # The spec is written last: without it, whatever lies here is of a start cut short.
+                # The spec is written last: without it, these files are left from an aborted start.
                 for entry in _entries(path):
                     if entry.name != ".lock":
                         entry.unlink()
@@ -79,8 +86,8 @@ class RunDirectory:
             os.close(self._lock)
             raise
         if partition is not None and not (path / PARTITION_FILE).exists():
-            _write_text(path / PARTITION_FILE, partition.to_json())
-        _write_text(path / SPEC_FILE, spec_toml)
+            write_text(path / PARTITION_FILE, partition.to_json())
+        write_text(path / SPEC_FILE, spec_toml)
 
     def __enter__(self) -> RunDirectory:
         return self
@@ -92,16 +99,16 @@ class RunDirectory:
         os.close(self._lock)
 
     def last_state(self) -> dict[str, NDArray[np.generic]] | None:
-        """The newest checkpoint, with the metrics rewound to it; None for a run that has none."""
+        """Return the newest checkpoint and rewind the metrics to it; None if there is no checkpoint."""
         state, self._state = self._state, None
         found = self.store.checkpoint()
         self.rewind(0 if found is None else found[0])
         return state
 
     def rewind(self, iteration: int) -> None:
-        """Go on from `iteration`: what was recorded past it is forgotten."""
+        """Delete what was recorded from `iteration` on, to continue from there."""
         self.store.rewind(iteration)
-        (self.path / SUMMARY_FILE).unlink(missing_ok=True)  # it comes back when the run ends
+        (self.path / SUMMARY_FILE).unlink(missing_ok=True)  # written again when the run ends
 
     def _read_state(self) -> dict[str, NDArray[np.generic]] | None:
         found = self.store.checkpoint()
@@ -114,7 +121,13 @@ class RunDirectory:
             raise
 
     def checkpoint(self, iteration: int, arrays: Arrays, *, by_client: bool) -> None:
-        """Save state and metrics; after a crash at any point either this or the previous stands."""
+        """Save state and metrics; after a crash at any point, this checkpoint or the previous one is valid.
+
+        Args:
+            iteration: The next iteration, which starts from this state.
+            arrays: The state.
+            by_client: Whether to keep metrics of every client, too.
+        """
         name = f"checkpoint-{iteration:08d}.safetensors"
         digest = write_checkpoint(self.path / name, arrays)
         self.store.commit(checkpoint=(iteration, name, digest), by_client=by_client)
@@ -128,17 +141,17 @@ class RunDirectory:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, whole or not at all."""
-        _write_text(self.path / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
+        write_text(self.path / SUMMARY_FILE, json.dumps(summary, indent=2) + "\n")
 
     def _check_length(self, iterations: int) -> None:
-        """A run cannot become shorter than it is."""
+        """Raise if the run has done more iterations than requested."""
         found = self.store.checkpoint()
         if found is not None and found[0] > iterations:
             self.store.close()
             raise RunDirectoryError(
                 f"train.iterations must be at least the {found[0]} that {self.path} has done, "
-                f"got {iterations}; ask for more, or for a number at which it was evaluated, "
-                "or choose another --out"
+                f"got {iterations}; set it to that or more, or to a number at which the run was "
+                "evaluated, or choose another --out"
             )
 
     def _check_identity(self, identity: Mapping[str, str], *, fresh: bool) -> None:
@@ -149,7 +162,7 @@ class RunDirectory:
                 self.store.close()
                 raise RunDirectoryError(
                     f"{self.path} belongs to another run: its {key} is {found}, got {value}; "
-                    f"bring the same {key}, or choose another --out"
+                    f"use the same {key}, or choose another --out"
                 )
 
 
@@ -165,10 +178,13 @@ _LEFTOVERS = {".lock", f"{SPEC_FILE}.partial", PARTITION_FILE, f"{PARTITION_FILE
 }
 
 
-def _is_cut_short(entries: list[Path]) -> bool:
-    """Nothing, or what a start leaves before the spec is there; it makes the lock first."""
-    ours = all(entry.is_file() and entry.name in _LEFTOVERS for entry in entries)
-    return not entries or (ours and any(entry.name == ".lock" for entry in entries))
+def _is_aborted_start(entries: list[Path]) -> bool:
+    """Return whether a folder is empty, or holds only what a start writes before the spec.
+
+    The lock is created first, so it must be among the files.
+    """
+    known = all(entry.is_file() and entry.name in _LEFTOVERS for entry in entries)
+    return not entries or (known and any(entry.name == ".lock" for entry in entries))
 
 
 def _lock(path: Path) -> int:
@@ -185,21 +201,30 @@ def _lock(path: Path) -> int:
     return handle
 
 
-def differences(path: Path, asked: Mapping[str, Any]) -> list[str]:
-    """In which settings the run in `path` is another than the one asked for, in words."""
-    there, here = _flat(read_spec(path)), _flat(asked)
+def differences(path: Path, requested: Mapping[str, Any]) -> list[str]:
+    """List the settings in which the run in `path` differs from the requested spec, as text."""
+    stored, wanted = _flat(read_spec(path)), _flat(requested)
     return [
-        f"{key} is {there.get(key, 'not set')!r} there, got {here.get(key, 'not set')!r}"
-        for key in sorted(there.keys() | here.keys())
-        if key not in _MAY_CHANGE and there.get(key) != here.get(key)
+        f"{key} is {stored.get(key, 'not set')!r} there, got {wanted.get(key, 'not set')!r}"
+        for key in sorted(stored.keys() | wanted.keys())
+        if key not in _MAY_CHANGE and stored.get(key) != wanted.get(key)
     ]
 
 
 def refuse_other_spec(path: Path, differ: list[str], others: int = 0) -> None:
-    """Tell what sets the run in `path` apart from the one asked for; `others` are as wrong as it is."""
+    """Raise if the run in `path` has another spec than requested.
+
+    Args:
+        path: The run directory.
+        differ: The differences, as `differences` lists them.
+        others: How many more run directories have another spec.
+
+    Raises:
+        RunDirectoryError: There are differences; the message lists them.
+    """
     if differ:
         lines = [f"  {difference}" for difference in differ] + [f"and {others} more do"] * bool(others)
-        remedy = "ask for the same settings, or choose another --out"
+        remedy = "use the same settings, or choose another --out"
         raise RunDirectoryError("\n".join([f"{path} belongs to another spec:", *lines, remedy]))
 
 
@@ -209,12 +234,3 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         name = f"{prefix}{key}"
         flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return flat
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)

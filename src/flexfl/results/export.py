@@ -1,4 +1,4 @@
-"""A run as tables for other tools."""
+"""Export of a run as tables for other tools."""
 
 from __future__ import annotations
 
@@ -13,28 +13,37 @@ from numpy.typing import NDArray
 from flexfl.arrays import FloatArray
 from flexfl.errors import FlexFLError
 from flexfl.results.columns import CLIENT_COLUMNS
-from flexfl.results.folder import make_folder
+from flexfl.results.files import create_output_folder
 from flexfl.results.run import Run
 
 Table = Mapping[str, NDArray[Any]]
 
 
 def export_run(directory: Path, out: Path, kind: str) -> list[Path]:
-    """Write evaluations, iterations and, where recorded, clients; returns the files."""
+    """Write evaluations, iterations and, where recorded, clients as tables.
+
+    Args:
+        directory: The run directory.
+        out: The folder to write to.
+        kind: "csv" or "parquet".
+
+    Returns:
+        The files written.
+    """
     run = Run(directory)
     tables: dict[str, Table] = {"evaluations": run.evaluations, "iterations": run.iterations}
     if len(run.clients["iteration"]):
-        tables["clients"] = _long(run.clients)
+        tables["clients"] = _long_format(run.clients)
     write = _WRITERS[kind]
-    make_folder(out)
+    create_output_folder(out)
     paths = [out / f"{name}.{kind}" for name in tables]
     for path, table in zip(paths, tables.values(), strict=True):
-        write(path, {name: _whole(column) for name, column in table.items()})
+        write(path, {name: _as_integers(column) for name, column in table.items()})
     return paths
 
 
-def _long(clients: Table) -> Table:
-    """One row for each iteration and client."""
+def _long_format(clients: Table) -> Table:
+    """Return a table with one row per iteration and client."""
     iterations, count = clients[CLIENT_COLUMNS[0]].shape
     return {
         "iteration": np.repeat(clients["iteration"], count),
@@ -42,8 +51,8 @@ def _long(clients: Table) -> Table:
     } | {name: clients[name].reshape(-1) for name in CLIENT_COLUMNS}
 
 
-def _whole(column: FloatArray) -> NDArray[Any]:
-    """Counts as whole numbers, so that they read as such."""
+def _as_integers(column: FloatArray) -> NDArray[Any]:
+    """Convert a column to integers if all its values are whole, so that counts read as such."""
     if len(column) and np.all(np.isfinite(column)) and np.all(column == np.rint(column)):
         return column.astype(np.int64)
     return column

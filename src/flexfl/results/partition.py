@@ -1,4 +1,4 @@
-"""Who held how many samples of which class: kept with a run, so that a report needs no data."""
+"""How many samples of each class every client holds; stored with a run, so that reports need no data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from flexfl.errors import RunDirectoryError
 class Partition:
     """The partition of one run.
 
-    sizes    samples of each client, (N,)
-    classes  how many; None for labels that are no classes
-    held     a row (client, class, samples) for each class that a client has, (K, 3): never more rows
-             than samples, however many clients and classes there are
+    Attributes:
+        sizes: Number of samples of each client, (N,).
+        classes: Number of classes; None if labels are not classes.
+        held: A row (client, class, samples) for each class that a client has, (K, 3); never more
+            rows than samples, however many clients and classes there are.
     """
 
     sizes: IntArray
@@ -31,7 +32,13 @@ class Partition:
 
     @classmethod
     def of(cls, parts: Sequence[IntArray], labels: NDArray[Any], classes: int | None) -> Partition:
-        """From each client's samples; `labels` (S, …) are read only where they are classes."""
+        """Return the partition given by each client's sample indices.
+
+        Args:
+            parts: The sample indices of each client.
+            labels: The labels of all samples, (S, …); read only if they are classes.
+            classes: Number of classes; None if labels are not classes.
+        """
         sizes = np.array([len(part) for part in parts])
         if classes is None:
             return cls(sizes, None, np.empty((0, 3), dtype=np.int64))
@@ -40,7 +47,7 @@ class Partition:
         return cls(sizes, classes, np.stack([pairs // classes, pairs % classes, samples], axis=1))
 
     def to_json(self) -> str:
-        """A line for each client: {class: samples}, or its number of samples."""
+        """Return JSON with a line per client: {class: samples}, or its number of samples."""
         clients: list[Any] = self.sizes.tolist()
         if self.classes is not None:
             clients = [{} for _ in clients]
@@ -51,7 +58,11 @@ class Partition:
 
     @classmethod
     def read(cls, path: Path) -> Partition:
-        """What `to_json` wrote."""
+        """Read a file that `to_json` wrote.
+
+        Raises:
+            RunDirectoryError: The file cannot be read.
+        """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             classes, clients = content["classes"], content["clients"]
@@ -68,5 +79,5 @@ class Partition:
             sizes = np.bincount(held[:, 0], weights=held[:, 2], minlength=len(clients))
             return cls(sizes.astype(np.int64), int(classes), held)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            remedy = "restore it, or delete it: a report then goes without"
+            remedy = "restore it, or delete it: reports then omit the partition"
             raise RunDirectoryError(f"{path} cannot be read ({error}); {remedy}") from error

@@ -1,4 +1,4 @@
-"""How far a run has come, for a progress line or a notebook."""
+"""Progress of a run, for a progress bar, a notebook or another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flexfl.results.run import Run
 
 @dataclass
 class Progress:
-    """Handed to `on_progress` after every iteration; numbers are those of the whole run so far."""
+    """Passed to `on_progress` after every iteration; covers the whole run so far."""
 
     total: int
     iteration: int = 0
@@ -30,29 +30,37 @@ class Progress:
 
     @property
     def average_cost(self) -> dict[str, float]:
-        """What each knob cost on average, over clients and iterations."""
+        """Average cost of each knob, over clients and iterations."""
         return {knob: spent / max(1, self.iteration) for knob, spent in self._spent.items()}
 
     @property
     def seconds(self) -> float:
-        """Time in training, over all parts of a run that was resumed."""
+        """Seconds spent training, including those before the run was resumed."""
         return self.seconds_before + time.perf_counter() - self._clock
 
     @property
     def seconds_left(self) -> float | None:
+        """Estimated seconds until the run ends; None before the first iteration."""
         done = self.iteration - self.started_at
         if not done:
             return None
         return (time.perf_counter() - self._clock) / done * (self.total - self.iteration)
 
     def add(self, record: Mapping[str, Any]) -> None:
+        """Add the record of one iteration."""
         self.iteration += 1
         self._spent["compute"] += float(np.mean(record["compute_spent"]))
         self._spent["uplink"] += float(np.mean(record["uplink_cost"]))
         self._spent["downlink"] += record["downlink_cost"]
 
     def resume(self, run: Run, iteration: int, seconds: float) -> None:
-        """Take over what an earlier process had done."""
+        """Continue from what an earlier process has done.
+
+        Args:
+            run: The run so far.
+            iteration: The iteration to continue from.
+            seconds: Seconds that training has taken so far.
+        """
         self.iteration = self.started_at = iteration
         self.seconds_before = seconds
         for knob in KNOBS:
@@ -65,7 +73,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Live:
-    """The same for those who look on from another process: a small file that is replaced as a whole."""
+    """A snapshot of the progress for other processes, stored in a small file that is replaced atomically."""
 
     total: int
     iteration: int
@@ -77,25 +85,29 @@ class Live:
 
     @classmethod
     def of(cls, progress: Progress, **more: Any) -> Live:
-        told = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
-        return cls(progress.total, progress.iteration, *told, more)
+        """Return a snapshot of `progress`, with additional fields `more`."""
+        metrics = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
+        return cls(progress.total, progress.iteration, *metrics, more)
 
     @classmethod
     def failed(cls, error: str) -> Live:
+        """Return the status of a run that failed before its first iteration."""
         return cls(0, 0, {}, {}, {}, None, {"state": "failed", "error": error})
 
     @property
     def ended(self) -> bool:
+        """Whether the run has finished, failed or been stopped."""
         return self.more.get("state") in ("finished", "failed", "stopped")
 
     def write(self, path: Path) -> None:
+        """Replace the status file at `path`."""
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps(vars(self)), encoding="utf-8")
         partial.replace(path)
 
     @classmethod
     def read(cls, path: Path) -> Live | None:
-        """None where nothing is told yet."""
+        """Read a status file; return None if there is none yet."""
         try:
             return cls.parse(path.read_text(encoding="utf-8"))
         except OSError:
@@ -103,7 +115,7 @@ class Live:
 
     @classmethod
     def parse(cls, text: str) -> Live | None:
-        """None for what is none."""
+        """Parse a status; return None if the text is not a status."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""A run that has been written: everything a report, an export or a person wants to read."""
+"""The reading side of a run directory, for reports, exports and notebooks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,20 @@ PARTITION_FILE = "partition.json"
 
 
 class Run:
-    """Reads a run directory; needs neither torch nor the data.
+    """The content of a run directory; needs neither torch nor the data.
 
-    iterations   one row for each iteration, as columns (`results.columns`)
-    evaluations  one row for each evaluation
-    model        a fingerprint of the network: its names and shapes
-    clients      by client, (T, N); empty unless `record.clients` was set
-    until        only the first so many iterations, as if the run had been asked for no more: what
-                 an iteration does never depends on how many follow
+    Args:
+        directory: The run directory.
+        until: Read only this many iterations, as if the run had been no longer; an iteration never
+            depends on how many follow.
+
+    Attributes:
+        iterations: One row per iteration, as columns (`results.columns`).
+        evaluations: One row per evaluation, as columns.
+        model: A fingerprint of the network: its parameter names and shapes.
+
+    Raises:
+        RunDirectoryError: The directory holds no run, or the run cannot be read.
     """
 
     def __init__(self, directory: str | Path, *, until: int | None = None) -> None:
@@ -49,6 +55,7 @@ class Run:
 
     @cached_property
     def clients(self) -> dict[str, FloatArray]:
+        """Metrics of every client, (T, N); empty unless `record.clients` was set."""
         store = MetricStore(self.directory / METRICS_FILE)
         try:
             return _cut(store.clients(), self._until)
@@ -65,7 +72,7 @@ class Run:
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
-        """What `flexfl run --json` prints; None while the run is unfinished."""
+        """The summary that `flexfl run --json` prints; None while the run is unfinished."""
         if self._is_cut(read_spec(self.directory)):
             reached = len(self.iterations["iteration"]) == self._until
             seconds = self.evaluations["seconds"]
@@ -74,48 +81,59 @@ class Run:
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except (OSError, ValueError) as error:
-            raise RunDirectoryError(f"{path} cannot be read ({error}); --resume writes it anew") from error
+            raise RunDirectoryError(f"{path} cannot be read ({error}); --resume writes it again") from error
 
     def _is_cut(self, spec: Mapping[str, Any]) -> bool:
         return self._until is not None and spec["train"]["iterations"] > self._until
 
     @cached_property
     def partition(self) -> Partition | None:
-        """Who holds what; None for runs of earlier versions, which did not keep it."""
+        """The partition; None for runs of earlier versions, which did not store it."""
         path = self.directory / PARTITION_FILE
         return Partition.read(path) if path.exists() else None
 
     @property
     def seed(self) -> int:
+        """The seed of the run."""
         return int(self.spec["train"]["seed"])
 
     def average_cost(self, knob: str) -> FloatArray:
-        """What `knob` cost on average up to each iteration, over all clients; shape (T,)."""
+        """Return the average cost of `knob` up to each iteration, over all clients, (T,)."""
         spent = self.iterations[SPENT_COLUMN[knob]]
         return np.asarray(np.cumsum(spent) / np.arange(1, len(spent) + 1))
 
     def budget(self, knob: str) -> float | None:
-        """The budget of `knob`, averaged over clients; None without a limit for all of them."""
+        """Return the budget of `knob`, averaged over clients; None if some client has no limit."""
         return mean_budget(self.spec.get("budget", {}).get(knob), clients=self.spec["data"]["clients"])
 
 
 def _cut(table: dict[str, FloatArray], end: int | None) -> dict[str, FloatArray]:
-    """The rows of iterations before `end`."""
-    stay = slice(None) if end is None else table["iteration"] < end
-    return {name: column[stay] for name, column in table.items()}
+    """Return the rows of iterations before `end`."""
+    kept = slice(None) if end is None else table["iteration"] < end
+    return {name: column[kept] for name, column in table.items()}
 
 
 def read_spec(directory: Path) -> dict[str, Any]:
-    """The stored spec of a run."""
+    """Return the stored spec of a run, as plain data.
+
+    Raises:
+        RunDirectoryError: The spec cannot be read.
+    """
     path = directory / SPEC_FILE
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RunDirectoryError(f"{path} cannot be read ({error}); restore it, or run anew") from error
+        raise RunDirectoryError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
 
 
 def mean_budget(given: Any, *, clients: int) -> float | None:
-    """The mean over clients of a budget as a spec has it: number, list, or shared table."""
+    """Return the mean over clients of a budget in a spec: a number, a list, or a shared table.
+
+    >>> mean_budget([1.0, 3.0], clients=2)
+    2.0
+    >>> mean_budget({"shared": [{"clients": [0, 1], "limit": 4.0}], "others": 1.0}, clients=4)
+    1.5
+    """
     if given is None:
         return None
     if isinstance(given, Mapping):
@@ -132,7 +150,7 @@ def mean_budget(given: Any, *, clients: int) -> float | None:
 
 
 def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
-    """The summary of a finished run."""
+    """Return the summary of a finished run, which took `seconds` of training."""
     last = {name: _plain(column[-1]) for name, column in run.evaluations.items() if len(column)}
     per_iteration = run.iterations
     return {

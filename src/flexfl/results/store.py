@@ -1,8 +1,8 @@
-"""Metrics of a run in one SQLite file: whole iterations, each exactly once, across any crash.
+"""Metrics of a run in one SQLite file: complete iterations, each stored exactly once, even after a crash.
 
 Rows are buffered and committed in one transaction together with the name and digest of the
-checkpoint they lead up to. A run that goes on from a checkpoint first deletes what was
-recorded past it, so there is never a gap and never a double row.
+checkpoint they lead up to. A run that resumes from a checkpoint first deletes what was
+recorded after it, so there are no gaps and no duplicate rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ _SCHEMA = (
 
 
 class MetricStore:
-    """Writes and reads the metrics of one run."""
+    """The metrics of one run, for writing and reading.
+
+    Raises:
+        RunDirectoryError: The file is missing, or not one that this version reads.
+    """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if not create and not path.exists():
@@ -74,21 +78,24 @@ class MetricStore:
             raise RunDirectoryError(f"{path} has format {found}, this version reads {FORMAT}")
 
     def close(self) -> None:
+        """Close the file; rows that are not committed are lost."""
         self._db.close()
 
-    # What was set once -------------------------------------------------------------------
+    # Metadata ----------------------------------------------------------------------------
 
     def meta(self, key: str) -> str | None:
+        """Return the metadata stored under `key`; None if there is none."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
+        """Store metadata at once, without `commit`."""
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     # Writing -----------------------------------------------------------------------------
 
     def add_iteration(self, record: Mapping[str, Any]) -> None:
-        """Buffer one iteration: `iteration`, PER_ITERATION numbers and CLIENT_COLUMNS arrays (N,)."""
+        """Buffer one iteration: `iteration`, the PER_ITERATION numbers and the CLIENT_COLUMNS arrays (N,)."""
         self._buffer.append(record)
 
     def add_evaluation(self, iteration: int, values: Mapping[str, float | None]) -> None:
@@ -97,7 +104,12 @@ class MetricStore:
         self._evaluations.append(row)
 
     def commit(self, *, checkpoint: tuple[int, str, str] | None = None, by_client: bool = False) -> None:
-        """Write all that is buffered, and the checkpoint it leads up to, in one transaction."""
+        """Write the buffered rows, and the checkpoint they lead up to, in one transaction.
+
+        Args:
+            checkpoint: Its iteration, file name and digest.
+            by_client: Whether to keep metrics of every client, too.
+        """
         rows = _summarise(self._buffer)
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -119,37 +131,37 @@ class MetricStore:
         self._buffer, self._evaluations = [], []
 
     def rewind(self, iteration: int) -> None:
-        """Forget what was recorded from `iteration` on."""
+        """Delete what was recorded from `iteration` on."""
         for table in ("iterations", "evaluations", "clients"):
             self._db.execute(f"DELETE FROM {table} WHERE iteration >= ?", (iteration,))
 
     def _insert(self, table: str, columns: int, rows: Sequence[Sequence[Any]]) -> None:
-        marks = ", ".join("?" * (columns + 1))
-        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        placeholders = ", ".join("?" * (columns + 1))
+        self._db.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
 
     # Reading -----------------------------------------------------------------------------
 
     def checkpoint(self) -> tuple[int, str, str] | None:
-        """Iteration, file name and digest of the newest checkpoint."""
+        """Return iteration, file name and digest of the newest checkpoint; None if there is none."""
         row = self._db.execute("SELECT * FROM checkpoints ORDER BY iteration DESC").fetchone()
         return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
 
     def reached(self, iterations: int) -> bool:
-        """Whether so many iterations are recorded, and the model was evaluated after them."""
+        """Return whether this many iterations are recorded and the model was evaluated after them."""
         rows = self._db.execute("SELECT COUNT(*) FROM iterations").fetchone()[0]
         at = "SELECT COUNT(*) FROM evaluations WHERE iteration = ?"
         return int(rows) >= iterations and bool(self._db.execute(at, (iterations,)).fetchone()[0])
 
     def iterations(self) -> dict[str, FloatArray]:
-        """One row for each iteration, as columns; NaN where there is nothing to tell."""
+        """Return one row per iteration, as columns; NaN where a metric is missing."""
         return self._columns("iterations", ITERATION_COLUMNS)
 
     def evaluations(self) -> dict[str, FloatArray]:
-        """One row for each evaluation, as columns."""
+        """Return one row per evaluation, as columns."""
         return self._columns("evaluations", EVALUATION_COLUMNS)
 
     def clients(self) -> dict[str, FloatArray]:
-        """By client, as arrays (T, N); no rows unless the run was asked to record them."""
+        """Return the metrics of every client, (T, N); no rows unless the run recorded them."""
         rows = self._db.execute("SELECT * FROM clients ORDER BY iteration").fetchall()
         table: dict[str, FloatArray] = {"iteration": np.array([row[0] for row in rows], dtype=float)}
         for index, name in enumerate(CLIENT_COLUMNS, start=1):
@@ -163,7 +175,7 @@ class MetricStore:
 
 
 def _summarise(records: Sequence[Mapping[str, Any]]) -> list[tuple[float | None, ...]]:
-    """Mean and quantiles over clients, for a whole buffer at once."""
+    """Return rows with mean and quantiles over clients, for a whole buffer at once."""
     if not records:
         return []
     columns: dict[str, Any] = {name: [record[name] for record in records] for name in PER_ITERATION}

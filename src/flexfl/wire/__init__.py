@@ -1,4 +1,4 @@
-"""Messages as bytes; sizes are the length of the bytes."""
+"""Encoding of messages as bytes; reported sizes are the lengths of these bytes."""
 
 from flexfl.wire.sparse import WireError, decode, encode
 

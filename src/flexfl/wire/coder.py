@@ -1,4 +1,4 @@
-"""The range coder of `wire.subset`, compiled: goes through d components, one bit of choice each."""
+"""The compiled range coder of `wire.subset`: for each of d components, whether it is chosen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @njit(cache=True)
 def _carry(out: Bytes, place: int) -> None:
-    """One more in the bytes before `place`."""
+    """Add one to the number in the bytes before `place`."""
     while True:
         place -= 1
         if out[place] < 255:
@@ -30,15 +30,15 @@ def _carry(out: Bytes, place: int) -> None:
 
 @njit(cache=True)
 def encode(indices: Any, dim: int, out: Bytes) -> int:
-    """Writes the code into `out`, returns its length.
+    """Write the code into `out` and return its length.
 
-    The code is a number in [low, low + range): a chosen component takes the lower part.
+    The code is a number in [low, low + span): a chosen component takes the lower part.
     """
     low, span, place = _ZERO, _ALL, 0
     ones, found = len(indices), 0
     for j in range(dim):
         if ones == 0 or ones == dim - j:
-            break  # what remains is told already
+            break  # none or all of the rest are chosen
         part = span // np.uint64(dim - j) * np.uint64(ones)
         if indices[found] == j:
             span = part
@@ -55,11 +55,11 @@ def encode(indices: Any, dim: int, out: Bytes) -> int:
             place += 1
             low <<= _EIGHT
             span <<= _EIGHT
-    # The shortest number in the interval.
+    # Write the shortest number in the interval.
     for length in range(1, 9):
         rest = (_ONE << np.uint64(64 - 8 * length)) - _ONE if length < 8 else _ZERO
         number = (low + rest) & ~rest
-        if number - low < span:  # also if the sum has gone once around
+        if number - low < span:  # also if the sum has overflowed
             if number < low:
                 _carry(out, place)
             for _ in range(length):
@@ -72,6 +72,7 @@ def encode(indices: Any, dim: int, out: Bytes) -> int:
 
 @njit(cache=True)
 def decode(code: Bytes, count: int, dim: int) -> Any:
+    """Return the `count` indices below `dim` that `code` stands for."""
     number, place = _ZERO, 0
     for _ in range(8):
         number = number << _EIGHT

@@ -1,4 +1,4 @@
-"""A message with named fields and vectors in it, as bytes and back.
+"""Encoding of messages with named fields and vectors.
 
     magic "FXEN" · version u8 · 0 u8 ×3 · header length u32 · header (JSON, UTF-8) · blobs ·
     CRC-32 u32 of all before it
@@ -27,7 +27,7 @@ _LARGEST_BLOB = 1 << 40
 
 @dataclass(frozen=True)
 class Envelope:
-    """What a message says: `fields` are plain JSON values, `blobs` bytes of any kind."""
+    """A decoded message; `fields` are plain JSON values, `blobs` arbitrary bytes."""
 
     kind: str
     fields: dict[str, Any]
@@ -35,7 +35,19 @@ class Envelope:
 
 
 def seal(kind: str, fields: dict[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
-    """The bytes of a message."""
+    """Encode a message.
+
+    Args:
+        kind: Kind of the message.
+        fields: Plain JSON values.
+        blobs: Arbitrary bytes, such as encoded vectors.
+
+    Raises:
+        WireError: The message is too large.
+
+    >>> unseal(seal("ask", {"iteration": 3}, [b"vector"]))
+    Envelope(kind='ask', fields={'iteration': 3}, blobs=(b'vector',))
+    """
     header = {"kind": kind, "fields": fields, "sizes": [len(blob) for blob in blobs]}
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > _LONGEST_HEADER or len(blobs) > MOST_BLOBS:
@@ -45,7 +57,11 @@ def seal(kind: str, fields: dict[str, Any], blobs: Sequence[bytes] = ()) -> byte
 
 
 def unseal(data: bytes) -> Envelope:
-    """The message in `data`; trusts nothing."""
+    """Decode a message, which may come from anyone: every length is checked before it is used.
+
+    Raises:
+        WireError: The bytes are not a valid message.
+    """
     if len(data) < _START.size + _END.size:
         raise WireError(f"message must have at least {_START.size + _END.size} bytes, got {len(data)}")
     magic, version, length = _START.unpack_from(data)

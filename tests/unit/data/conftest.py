@@ -28,7 +28,7 @@ def web() -> Iterator[Loopback]:
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
-    """Makes a program, alone on the PATH, that prints what it is told; gives the file of its calls."""
+    """Create a program, alone on the PATH, that prints a given text; return the file with its calls."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))

@@ -249,7 +249,7 @@ def test_no_record_brings_out_anything_but_our_error(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "strange-records"
     lines = [f"{key}={value}\n" for key, value in records]
-    told = "".join(f"{len(line) + 3} {line}" for line in lines).encode()
-    path.write_bytes(pax(told) + tar(FILES, packing=""))
+    header = "".join(f"{len(line) + 3} {line}" for line in lines).encode()
+    path.write_bytes(pax(header) + tar(FILES, packing=""))
     with suppress(FlexFLError):
         read_members(path, FILES)

@@ -56,7 +56,7 @@ def refused(batch: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "reason"),
     [
         ([], "must hold a table, got list"),
         ({}, "must hold bytes, 3072 for each image"),
@@ -74,8 +74,8 @@ def refused(batch: bytes) -> str:
         ({"data": ROWS[:1, :1], "labels": []}, "must hold bytes, 3072 for each image"),
     ],
 )
-def test_a_batch_with_something_else_in_it(batch: Any, told: str) -> None:
-    assert told in refused(pickle.dumps(batch, protocol=2))
+def test_a_batch_with_something_else_in_it(batch: Any, reason: str) -> None:
+    assert reason in refused(pickle.dumps(batch, protocol=2))
 
 
 def test_a_broken_batch() -> None:
@@ -176,9 +176,9 @@ def test_tuples_within_tuples_do_not_overrun_the_stack() -> None:
 
 @pytest.mark.parametrize("number", [2**25, 2**32 - 1])
 def test_a_memory_that_is_asked_for_by_a_number(number: int) -> None:
-    told = refused(b"\x80\x02}r" + struct.pack("<I", number) + b".")
-    assert f"remembers something as number {number}" in told
-    assert "remembers something" in refused(b"}p33554432\n.")
+    error = refused(b"\x80\x02}r" + struct.pack("<I", number) + b".")
+    assert f"stores a value under number {number}" in error
+    assert "stores a value" in refused(b"}p33554432\n.")
 
 
 def test_an_array_is_not_made_over_and_over() -> None:

@@ -43,8 +43,8 @@ def flexfl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(sys, "argv", ["flexfl", "data", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        return int(ended.value.code or 0), told.out, told.err
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out, output.err
 
     return run
 
@@ -109,8 +109,8 @@ def test_an_archive_by_hand(
     (tmp_path / file).write_bytes(content)
     code, out, errors = flexfl("fetch", name, "--from", str(tmp_path / file))
     assert (code, errors) == (0, "")
-    assert out.endswith(f", from {file}, by hand\n")
-    assert flexfl("verify", name) == (0, f"{name}: as it was fetched\n", "")
+    assert out.endswith(f", from {file}, added manually\n")
+    assert flexfl("verify", name) == (0, f"{name}: intact\n", "")
     assert web.requests == []
 
 
@@ -132,11 +132,11 @@ def test_a_folder_by_hand(flexfl: Flexfl, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(here)
     code, out, _ = flexfl("fetch", "fashion-mnist", "--from", ".")
     assert code == 0
-    assert out.endswith(", from here, by hand\n")
+    assert out.endswith(", from here, added manually\n")
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reason"),
     [
         (None, "No such file or directory"),
         (b"", "empty file"),
@@ -145,7 +145,7 @@ def test_a_folder_by_hand(flexfl: Flexfl, tmp_path: Path, monkeypatch: pytest.Mo
         (tar(idx_files(random_arrays(5, (28, 28), 20, 10))), "train_x must have the SHA-256"),
     ],
 )
-def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | None, told: str) -> None:
+def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | None, reason: str) -> None:
     """One error that says what is wrong and what to bring; what was there before stays."""
     flexfl("fetch", "fashion-mnist")
     before = store.find(CATALOGUE["fashion-mnist"])
@@ -155,8 +155,8 @@ def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | N
     code, _, errors = flexfl("fetch", "fashion-mnist", "--from", str(path))
     assert code == 2
     assert errors.startswith("flexfl: 1 fault in the command:\n  --from cannot be used (")
-    assert told in errors
-    assert "bring a folder with train-images-idx3-ubyte.gz" in errors
+    assert reason in errors
+    assert "provide a folder with train-images-idx3-ubyte.gz" in errors
     assert before is not None
     assert store.find(CATALOGUE["fashion-mnist"]) == before
     assert before.faults() == []
@@ -166,11 +166,11 @@ def test_a_wrong_path_by_hand(flexfl: Flexfl, tmp_path: Path, content: bytes | N
 
 
 def test_verify_what_is_not_here(flexfl: Flexfl) -> None:
-    told = "fashion-mnist: not here; fetch it with: flexfl data fetch fashion-mnist\n"
-    assert flexfl("verify", "fashion-mnist") == (2, told, "")
+    expected = "fashion-mnist: not stored; fetch it with: flexfl data fetch fashion-mnist\n"
+    assert flexfl("verify", "fashion-mnist") == (2, expected, "")
     code, out, _ = flexfl("verify")  # nobody asked for it by name
     assert code == 0
-    assert out.startswith(told)
+    assert out.startswith(expected)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -186,17 +186,17 @@ def test_verify_notices_a_flipped_byte(flexfl: Flexfl, folder: Path, file: str, 
     assert f"fashion-mnist: {path} has changed since it was fetched\n" in out
     assert out.endswith("  repair it with: flexfl data fetch fashion-mnist --again\n")
     assert flexfl("fetch", "fashion-mnist", "--again")[0] == 0
-    assert flexfl("verify", "fashion-mnist") == (0, "fashion-mnist: as it was fetched\n", "")
+    assert flexfl("verify", "fashion-mnist") == (0, "fashion-mnist: intact\n", "")
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_verify_notices_a_change_of_the_manifest(flexfl: Flexfl, folder: Path, file: str) -> None:
     flexfl("fetch", "fashion-mnist")
     manifest = folder / "fashion-mnist/manifest.json"
-    told = json.loads(manifest.read_text())
-    digest = told["digests"][file]
-    told["digests"][file] = digest[:-1] + ("0" if digest[-1] != "0" else "1")
-    manifest.write_text(json.dumps(told))
+    content = json.loads(manifest.read_text())
+    digest = content["digests"][file]
+    content["digests"][file] = digest[:-1] + ("0" if digest[-1] != "0" else "1")
+    manifest.write_text(json.dumps(content))
     code, out, _ = flexfl("verify")
     assert code == 2
     assert f"fashion-mnist: {folder}/fashion-mnist/{file} has changed since it was fetched\n" in out
@@ -224,10 +224,10 @@ def test_list(flexfl: Flexfl, folder: Path) -> None:
     assert (code, errors) == (0, "")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
     assert rows == [
-        ["fashion-mini", "a part of Fashion-MNIST", "6,000 + 1,000", "MIT", "ships with flexfl"],
+        ["fashion-mini", "a subset of Fashion-MNIST", "6,000 + 1,000", "MIT", "bundled with flexfl"],
         [
             "fashion-mnist",
-            "pictures of clothes, 28 × 28, 10 classes",
+            "images of clothes, 28 × 28, 10 classes",
             "20 + 10",
             "MIT",
             "0 MB, from official archive (good.tar.gz)",

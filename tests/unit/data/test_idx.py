@@ -29,7 +29,7 @@ def test_the_four_files(packed: bool) -> None:
 )
 def test_shapes_that_no_dataset_has(shape: list[int]) -> None:
     raw = b"\0\0\x08" + bytes([len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + b"x" * (0 not in shape)
-    with pytest.raises(FlexFLError, match="fetch the file anew"):
+    with pytest.raises(FlexFLError, match="fetch the file again"):
         read_idx("images", raw)
 
 

@@ -14,7 +14,7 @@ from flexfl.data.catalogue import CATALOGUE, FASHION_MNIST
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.data.fetch import fetch
-from flexfl.data.images import CIFAR10, Images
+from flexfl.data.images import CIFAR10, PixelScaling
 from flexfl.data.sources.system import SystemPackage
 from flexfl.errors import FlexFLError, InputError
 from loopback import Loopback
@@ -27,7 +27,7 @@ def stored(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for dataset, arrays in ((fashion(), FASHION), (cifar10(), CIFAR)):
         monkeypatch.setitem(CATALOGUE, dataset.name, dataset)
         with store.locked(dataset):
-            store.place(dataset, arrays, "a test")
+            store.save(dataset, arrays, "a test")
 
 
 def load(name: str = "fashion-mnist", seed: int = 1, **options: Any) -> Federated:
@@ -50,7 +50,7 @@ def test_a_stored_dataset_is_mapped_and_right_to_the_bit(
     folder: Path, name: str, arrays: dict[str, np.ndarray]
 ) -> None:
     data = load(name)
-    images = CATALOGUE[name].images
+    images = CATALOGUE[name].scaling
     for split in ("train", "test"):
         x, y = getattr(data, f"{split}_x"), getattr(data, f"{split}_y")
         assert mapped(x, folder / name / f"{split}_x.npy")
@@ -99,7 +99,7 @@ def test_the_fingerprint_tells_content_and_partition_apart(
     monkeypatch.setitem(CATALOGUE, "fashion-mnist", other)
     monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "another"))
     with store.locked(other):
-        store.place(other, one_pixel, "a test")
+        store.save(other, one_pixel, "a test")
     prints.append(load().fingerprint())
     assert len(set(prints)) == len(prints)
 
@@ -112,7 +112,7 @@ def test_the_fingerprint_does_not_depend_on_the_source(
         monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / str(number)))
         monkeypatch.setitem(CATALOGUE, "fashion-mnist", fashion())
         with store.locked(fashion()):
-            store.place(fashion(), FASHION, source)
+            store.save(fashion(), FASHION, source)
         prints.add(load().fingerprint())
     monkeypatch.setenv("FLEXFL_DATA", str(tmp_path / "web"))
     fetch(fashion(good(web)))
@@ -140,7 +140,7 @@ def test_a_dataset_that_is_not_here(monkeypatch: pytest.MonkeyPatch, web: Loopba
         load()
     assert str(caught.value) == (
         "fashion-mnist is not on this machine yet; fetch it with: flexfl data fetch fashion-mnist "
-        "(or name your own files in data.path)"
+        "(or set data.path to your own files)"
     )
     assert web.requests == []
 
@@ -169,11 +169,11 @@ def test_files_of_one_s_own_with_an_array_that_has_no_axes(tmp_path: Path) -> No
 
 
 def test_images_in_colour_have_their_channels_first() -> None:
-    with pytest.raises(InputError, match="put the channels first"):
+    with pytest.raises(InputError, match="move the channels to the front"):
         CIFAR10(np.zeros((2, 32, 32, 3), np.uint8))
 
 
-@pytest.mark.parametrize("images", [Images((0.5,), (0.25,)), CIFAR10])
-def test_looked_up_bytes_are_what_the_formula_gives(images: Images) -> None:
+@pytest.mark.parametrize("images", [PixelScaling((0.5,), (0.25,)), CIFAR10])
+def test_looked_up_bytes_are_what_the_formula_gives(images: PixelScaling) -> None:
     pixels = random_arrays(3, (3, 8, 8), 30, 1)["train_x"]
     assert images(pixels).tobytes() == images(pixels.astype(np.float32)).tobytes()

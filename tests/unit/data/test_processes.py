@@ -47,7 +47,7 @@ def place(source, left):
         os.fsync = counted(os.fsync, left)
         for name in ("write_text", "chmod", "rename"):
             setattr(pathlib.Path, name, counted(getattr(pathlib.Path, name), left))
-        store.place(fashion(), FASHION, source)
+        store.save(fashion(), FASHION, source)
 
 base, steps = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 for kind in ("placing", "replacing"):
@@ -164,6 +164,6 @@ print(fetch(fashion()).source, flush=True)
         process = subprocess.Popen(command(program), env=environment(), stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stdout.readline() == "nothing yet\n"
-        store.place(fashion(), FASHION, "the first")
+        store.save(fashion(), FASHION, "the first")
     assert process.communicate()[0] == "the first\n"
     assert process.returncode == 0

@@ -40,7 +40,7 @@ def assert_brings(entry: Dataset, arrays: dict[str, Any], folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [f".{entry.name}.lock", entry.name]
     found = stored.arrays()
     for name in ARRAYS:
-        expected = entry.images(arrays[name]) if name.endswith("x") else arrays[name].astype("int64")
+        expected = entry.scaling(arrays[name]) if name.endswith("x") else arrays[name].astype("int64")
         assert found[name].dtype == expected.dtype
         assert found[name].tobytes() == expected.tobytes()
 
@@ -137,23 +137,23 @@ def test_apt_get_does_not_know_the_package(tmp_path: Path, tool: Tool) -> None:
     tool("apt-get", errors=b"W: old lists\nE: Unable to locate package dataset\n", code=100)
     with pytest.raises(SourceError) as caught:
         read(DebianPackage("dataset"), tmp_path)
-    told = "apt-get download failed (E: Unable to locate package dataset); apt-get update may help"
-    assert str(caught.value) == told
+    expected = "apt-get download failed (E: Unable to locate package dataset); apt-get update may help"
+    assert str(caught.value) == expected
 
 
 @pytest.mark.parametrize(
-    "told", [b"", b"\xff\xfe", b"'http://x/y' y 3\n", b"'http://x/y' y 3 MD5Sum:00\n", b"nonsense\n" * 1000]
+    "output", [b"", b"\xff\xfe", b"'http://x/y' y 3\n", b"'http://x/y' y 3 MD5Sum:00\n", b"nonsense\n" * 1000]
 )
-def test_apt_get_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
-    tool("apt-get", told)
-    with pytest.raises(SourceError, match="apt-get does not tell where dataset lies"):
+def test_apt_get_does_not_tell(tmp_path: Path, tool: Tool, output: bytes) -> None:
+    tool("apt-get", output)
+    with pytest.raises(SourceError, match="apt-get gives no address of dataset"):
         read(DebianPackage("dataset"), tmp_path)
 
 
 def test_a_package_that_is_another_than_apt_get_tells(web: Loopback, tmp_path: Path, tool: Tool) -> None:
     web.files["dataset.deb"] = deb({"one": b"1"})
     tool("apt-get", uri(web, "dataset.deb", deb({"one": b"2"})))
-    with pytest.raises(SourceError, match="another checksum"):
+    with pytest.raises(SourceError, match="wrong checksum"):
         read(DebianPackage("dataset"), tmp_path)
 
 
@@ -188,11 +188,11 @@ def test_npm_cannot_reach_its_registry(tmp_path: Path, tool: Tool) -> None:
     with pytest.raises(SourceError) as caught:
         read(NpmPackage("pictures", "1.0"), tmp_path)
     reason = "npm error code E404; npm error 404 Not Found - GET pictures"
-    assert str(caught.value) == f"npm view failed ({reason}); is its registry within reach?"
+    assert str(caught.value) == f"npm view failed ({reason}); is its registry reachable?"
 
 
 @pytest.mark.parametrize(
-    "told",
+    "output",
     [
         b"",
         b"not JSON",
@@ -207,17 +207,17 @@ def test_npm_cannot_reach_its_registry(tmp_path: Path, tool: Tool) -> None:
         b'{"integrity": "sha512-x"}',
     ],
 )
-def test_npm_does_not_tell(tmp_path: Path, tool: Tool, told: bytes) -> None:
-    tool("npm", told)
-    with pytest.raises(SourceError, match=r"npm does not tell where pictures@1\.0 lies"):
+def test_npm_does_not_tell(tmp_path: Path, tool: Tool, output: bytes) -> None:
+    tool("npm", output)
+    with pytest.raises(SourceError, match=r"npm gives no address of pictures@1\.0"):
         read(NpmPackage("pictures", "1.0"), tmp_path)
 
 
 @pytest.mark.parametrize(
-    "told", [{"tarball": 5, "integrity": "sha512-x"}, {"tarball": "http://x/y", "integrity": "md5-x"}]
+    "output", [{"tarball": 5, "integrity": "sha512-x"}, {"tarball": "http://x/y", "integrity": "md5-x"}]
 )
-def test_npm_tells_nonsense(tmp_path: Path, tool: Tool, told: dict[str, Any]) -> None:
-    tool("npm", json.dumps(told).encode())
+def test_npm_tells_nonsense(tmp_path: Path, tool: Tool, output: dict[str, Any]) -> None:
+    tool("npm", json.dumps(output).encode())
     with pytest.raises(SourceError):
         read(NpmPackage("pictures", "1.0"), tmp_path)
 

@@ -84,5 +84,5 @@ def test_nothing_is_placed_that_is_not_in_the_catalogue(folder: Path, name: str)
     folder.mkdir()
     for wrong in (CIFAR[name] + 1, CIFAR[name][1:], CIFAR[name].astype(np.int16)):
         with pytest.raises(FlexFLError, match=f"{name} must "):
-            store.place(cifar10(), {**CIFAR, name: wrong}, "nowhere")
+            store.save(cifar10(), {**CIFAR, name: wrong}, "nowhere")
     assert names(folder) == []

@@ -77,7 +77,7 @@ def test_the_seed_decides() -> None:
     ("clients", "c", "told"),
     [
         (30, 11, "at most the number of classes, 10"),
-        (4, 2, "at least 3, or some of the 10 classes lie nowhere"),
+        (4, 2, "at least 3, or some of the 10 classes are not used"),
     ],
 )
 def test_numbers_of_classes_that_cannot_be(clients: int, c: int, told: str) -> None:

@@ -1,4 +1,4 @@
-"""flexfl deploy: the same method between machines."""
+"""flexfl deploy: training across machines."""
 
 import typer
 
@@ -8,6 +8,6 @@ from flexfl.cli.deploy.machines import client, server
 from flexfl.cli.deploy.members import admit, remove
 from flexfl.cli.deploy.runs import status, stop, submit
 
-app = typer.Typer(help="Train between machines, or between processes on this one.", no_args_is_help=True)
+app = typer.Typer(help="Train across machines, or across processes on this one.", no_args_is_help=True)
 for command in (demo, provision, rotate, server, client, submit, status, stop, remove, admit):
     app.command()(command)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexfl.cli.deploy.shared import Set, adapter, console_of
+from flexfl.cli.deploy.shared import Set, create_console, nvflare_modules
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    spec: Annotated[
-        str, typer.Argument(metavar="[SPEC]", help="A spec that ships, or a TOML file.")
-    ] = "demo",
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.")] = "demo",
     clients: Annotated[int, typer.Option("--clients", min=1, help="How many clients to start.")] = 3,
     set_: Set = None,
     out: Annotated[
@@ -29,22 +27,22 @@ def demo(
         bool, typer.Option("--compare/--no-compare", help="Simulate the same spec afterwards.")
     ] = True,
 ) -> None:
-    """A server and clients on this machine, over mutual TLS: certificates, training, report."""
-    console = console_of()
-    from flexfl.cli.data import bring_for
+    """Run a server and clients on this machine, over mutual TLS, from certificates to results."""
+    console = create_console()
+    from flexfl.cli.data import ensure_datasets
     from flexfl.cli.show import ProgressLine, show_result
     from flexfl.deploy.plan import Plan
     from flexfl.spec.load import load_spec
 
     resolved = load_spec(spec, [*(set_ or []), f"data.clients={clients}"])
-    bring_for(console, [resolved])
-    directory = out or _free(Path("runs") / "deploy")
-    run_demo = adapter().demo.run_demo
-    began = time.monotonic()
+    ensure_datasets(console, [resolved])
+    directory = out or _unused_path(Path("runs") / "deploy")
+    run_demo = nvflare_modules().demo.run_demo
+    start = time.monotonic()
     with ProgressLine(console, resolved.train.iterations) as line:
 
         def on_step(what: str) -> None:
-            console.print(f"{time.monotonic() - began:5.1f} s  {what}")
+            console.print(f"{time.monotonic() - start:5.1f} s  {what}")
 
         plan = Plan.local("run", resolved)
         run_demo(plan, directory, on_step=on_step, on_live=lambda live: line.update(live))
@@ -58,28 +56,29 @@ def demo(
 
 
 def _compare(console: Console, spec: Spec, summary: dict[str, Any]) -> None:
-    """The same spec in a simulation: the accuracy should be the same to the last digit that is shown."""
-    with console.status("simulating the same"):
+    """Simulate the same spec and print its accuracy, which should equal the deployment's."""
+    with console.status("simulating the same spec"):
         from flexfl.sim.run import simulate
 
-        # One thread: with so few clients a second one costs more than it brings.
-        simulated = simulate(spec, engine={"threads": 1}).summary
-    ours, theirs = (told["test_accuracy"] for told in (summary, simulated))
-    if ours is not None and theirs is not None:
-        console.print(f"simulated      test accuracy {theirs:.4f} (between processes: {ours:.4f})")
+        # One thread: with so few clients a second one costs more than it saves.
+        simulation = simulate(spec, engine={"threads": 1}).summary
+    deployed, simulated = (metrics["test_accuracy"] for metrics in (summary, simulation))
+    if deployed is not None and simulated is not None:
+        console.print(f"simulated      test accuracy {simulated:.4f} (deployed: {deployed:.4f})")
 
 
 def _show_traffic(console: Console, summary: dict[str, Any]) -> None:
-    for title, kind in (("messages", "payload_bytes"), ("on the wire", "wire_bytes")):
-        if told := summary.get(kind):
-            console.print(f"{title:14s} {_mb(told['up'])} up, {_mb(told['down'])} down")
+    for title, kind in (("payload", "payload_bytes"), ("on the wire", "wire_bytes")):
+        if traffic := summary.get(kind):
+            console.print(f"{title:14s} {_mb(traffic['up'])} up, {_mb(traffic['down'])} down")
 
 
 def _mb(count: int) -> str:
     return f"{count / 1e6:.2f} MB"
 
 
-def _free(base: Path) -> Path:
+def _unused_path(base: Path) -> Path:
+    """Return `base`, or the first of base-2, base-3, … that does not exist."""
     path, number = base, 1
     while path.exists():
         number += 1

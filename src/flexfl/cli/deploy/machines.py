@@ -1,4 +1,4 @@
-"""flexfl deploy server and client: what runs on each machine."""
+"""flexfl deploy server and client: the processes on each machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from flexfl.cli.deploy.shared import adapter, console_of
+from flexfl.cli.deploy.shared import create_console, nvflare_modules
 from flexfl.errors import Fault, FlexFLError, InputError
 
 
 def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the server.")]) -> None:
-    """Run the server of a kit until Ctrl-C."""
+    """Run a server from its kit until Ctrl-C."""
     _foreground(kit, "server")
 
 
@@ -25,42 +25,43 @@ def client(
     ] = None,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Cores it may use.")] = None,
     modules: Annotated[
-        list[str] | None, typer.Option("--allow", metavar="PACKAGE", help="A package that runs may call.")
+        list[str] | None,
+        typer.Option("--allow", metavar="PACKAGE", help="A package whose functions runs may call."),
     ] = None,
 ) -> None:
-    """Run the client of a kit until Ctrl-C; what is told here is kept in the kit."""
+    """Run a client from its kit until Ctrl-C; options are saved in the kit."""
     import tomli_w
 
     from flexfl.deploy.settings import SITE_FILE, SiteSettings
 
-    adapter().kits.check(kit)
+    nvflare_modules().kits.check(kit)
     folder = kit / "flexfl"
     if data is not None and not data.is_file():
         raise InputError([Fault("--data", "must be an .npz file", str(data), "name one")], "the command")
-    told = {"data": None if data is None else str(data.resolve()), "threads": threads, "modules": modules}
-    known = SiteSettings.read(folder).model_dump(exclude_none=True)
-    known |= {name: value for name, value in told.items() if value}
+    options = {"data": None if data is None else str(data.resolve()), "threads": threads, "modules": modules}
+    settings = SiteSettings.read(folder).model_dump(exclude_none=True)
+    settings |= {name: value for name, value in options.items() if value}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SITE_FILE).write_text(tomli_w.dumps(known), encoding="utf-8")
+    (folder / SITE_FILE).write_text(tomli_w.dumps(settings), encoding="utf-8")
     _foreground(kit, "client")
 
 
 def _foreground(kit: Path, kind: str) -> None:
     """Run a kit's process until Ctrl-C or SIGTERM."""
     if not (kit / "startup" / f"fed_{kind}.json").exists():
-        raise FlexFLError(f"{kit} is no kit of a {kind}; flexfl deploy provision makes them")
-    asked = threading.Event()
+        raise FlexFLError(f"{kit} is not the kit of a {kind}; flexfl deploy provision creates kits")
+    stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked.set())
-    nvflare, console = adapter(), console_of()
+        signal.signal(number, lambda *_: stopping.set())
+    nvflare, console = nvflare_modules(), create_console()
     nvflare.kits.check(kit)
     process = nvflare.processes.Process(kit)
-    console.print(f"running; Ctrl-C stops it. What it says is in {kit / 'log.txt'}")
+    console.print(f"running; Ctrl-C stops it. Its log is in {kit / 'log.txt'}")
     try:
-        while process.running and not asked.wait(0.2):
+        while process.running and not stopping.wait(0.2):
             pass
     finally:
         process.stop()
-    if not asked.is_set():
-        raise FlexFLError(f"{kit} has ended by itself; see {kit / 'output.txt'}")
+    if not stopping.is_set():
+        raise FlexFLError(f"{kit} has ended unexpectedly; see {kit / 'output.txt'}")
     console.print("stopped")

@@ -1,4 +1,4 @@
-"""flexfl deploy remove and admit: whom the server lets in."""
+"""flexfl deploy remove and admit: which clients the server accepts."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from typing import Annotated
 
 import typer
 
-from flexfl.cli.deploy.shared import AdminKit, adapter, console_of, read
+from flexfl.cli.deploy.shared import AdminKit, create_console, load_project, nvflare_modules
 from flexfl.errors import Fault, InputError
 
-_Client = Annotated[str, typer.Argument(metavar="CLIENT", help="Its name.")]
+_Client = Annotated[str, typer.Argument(metavar="CLIENT", help="Name of the client.")]
 
 
 def remove(kit: AdminKit, client: _Client) -> None:
-    """Log a client out and keep it out, whatever certificate it has."""
-    _known(kit, client)
-    with adapter().session.session(kit) as admin:
+    """Disconnect a client and refuse it from now on, even with a valid certificate."""
+    _check_client(kit, client)
+    with nvflare_modules().session.session(kit) as admin:
         admin.refuse(client)
-    console_of().print(
-        f"{client} is refused from now on; let it in again with: flexfl deploy admit {kit} {client}"
+    create_console().print(
+        f"{client} is refused from now on; readmit it with: flexfl deploy admit {kit} {client}"
     )
 
 
 def admit(kit: AdminKit, client: _Client) -> None:
-    """Let a removed client in again."""
-    _known(kit, client)
-    with adapter().session.session(kit) as admin:
+    """Accept a removed client again."""
+    _check_client(kit, client)
+    with nvflare_modules().session.session(kit) as admin:
         admin.admit(client)
-    console_of().print(f"{client} may connect again")
+    create_console().print(f"{client} may connect again")
 
 
-def _known(kit: Path, client: str) -> None:
-    if client not in (clients := read(kit / "project.toml").clients):
+def _check_client(kit: Path, client: str) -> None:
+    """Raise InputError if the project has no such client."""
+    if client not in (clients := load_project(kit / "project.toml").clients):
         rule = f"must be one of {', '.join(clients)}"
         raise InputError([Fault("CLIENT", rule, client, "correct it")], "the command")

@@ -1,4 +1,4 @@
-"""flexfl deploy submit, status and stop: what the admin does with runs."""
+"""flexfl deploy submit, status and stop: the admin's commands for runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexfl.cli.deploy.shared import AdminKit, Set, adapter, console_of, read
+from flexfl.cli.deploy.shared import AdminKit, Set, create_console, load_project, nvflare_modules
 from flexfl.errors import Fault, FlexFLError, InputError
 
 if TYPE_CHECKING:
@@ -20,79 +20,82 @@ if TYPE_CHECKING:
     from flexfl.results.progress import Live
     from flexfl.spec.schema import Spec
 
-_LOOK_SECONDS = 1.0
-_LAST_SECONDS = 30.0
+_POLL_SECONDS = 1.0
+_END_SECONDS = 30.0
 
 
 def submit(
     kit: AdminKit,
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A spec that ships, or a TOML file.")],
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.")],
     set_: Set = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the run, on the server.", show_default="that of SPEC")
+        str | None, typer.Option("--name", help="Name of the run on the server.", show_default="that of SPEC")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run of that name.")] = False,
-    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Show how it goes.")] = True,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run of that name.")] = False,
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Show its progress.")] = True,
 ) -> None:
-    """Have the server and all clients of the project train SPEC."""
+    """Submit SPEC to the server, to be trained with all clients of the project."""
     from flexfl.deploy.plan import Plan
     from flexfl.spec.load import load_spec
 
-    nvflare, project = adapter(), read(kit / "project.toml")
+    nvflare, project = nvflare_modules(), load_project(kit / "project.toml")
     resolved = load_spec(spec, [*(set_ or []), f"data.clients={len(project.clients)}"])
-    called = name or Path(spec).stem
-    plan = Plan(called, resolved, _roster(project, resolved), resume=resume)
-    Plan.of(plan.settings())  # what is wrong with it is said here, not on the server
-    console = console_of()
+    run_name = name or Path(spec).stem
+    plan = Plan(run_name, resolved, _roster(project, resolved), resume=resume)
+    Plan.of(plan.settings())  # report faults now, not on the server
+    console = create_console()
     with nvflare.session.session(kit) as admin:
-        if busy := _busy(admin):
-            raise FlexFLError(f"{busy[0]['name']} is still running; stop it first: flexfl deploy stop {kit}")
-        before = admin.live(called)
-        if before is not None and not resume and before.iteration:
-            remedy = "--resume goes on with it, --name begins another"
+        if active := _active_jobs(admin):
             raise FlexFLError(
-                f"the server has a run {called} already ({before.iteration} iterations); {remedy}"
+                f"{active[0]['name']} is still running; stop it first: flexfl deploy stop {kit}"
+            )
+        before = admin.live(run_name)
+        if before is not None and not resume and before.iteration:
+            remedy = "--resume continues it, --name starts another"
+            raise FlexFLError(
+                f"the server has a run {run_name} already ({before.iteration} iterations); {remedy}"
             )
         with console.status("waiting for clients to connect"):
             present = nvflare.session.wait_for_clients(admin, list(project.clients), resolved.deploy.wait)
         if not present:
             raise FlexFLError(f"no client has connected within {resolved.deploy.wait:g} s; start them first")
         if absent := sorted(set(project.clients) - set(present)):
-            told = f"{', '.join(absent)} not connected: out of this run until it is stopped and resumed"
-            console.print(told)
-        admin.submit(called, replace(plan, present=present).settings(), present)
-        console.print(f"{called} is submitted; look at it with: flexfl deploy status {kit}")
+            console.print(
+                f"{', '.join(absent)} not connected: not in this run until it is stopped and resumed"
+            )
+        admin.submit(run_name, replace(plan, present=present).settings(), present)
+        console.print(f"{run_name} is submitted; see its status with: flexfl deploy status {kit}")
         if watch:
-            _watch(console, admin, called, resolved.train.iterations, before)
+            _watch(console, admin, run_name, resolved.train.iterations, before)
 
 
 def status(kit: AdminKit) -> None:
-    """Who is connected, and how runs go."""
-    console, project = console_of(), read(kit / "project.toml")
-    with adapter().session.session(kit) as admin:
+    """Show which clients are connected, and the status of runs."""
+    console, project = create_console(), load_project(kit / "project.toml")
+    with nvflare_modules().session.session(kit) as admin:
         connected = admin.clients()
-        for client_ in project.clients:
-            console.print(f"{client_}: {'connected' if client_ in connected else 'not connected'}")
+        for client in project.clients:
+            console.print(f"{client}: {'connected' if client in connected else 'not connected'}")
         for name in dict.fromkeys(str(job["name"]) for job in admin.jobs()):
-            console.print(_told(name, admin.live(name)), markup=False)
+            console.print(_status_text(name, admin.live(name)))
 
 
 def stop(kit: AdminKit) -> None:
-    """Stop the run; `submit --resume` goes on with it."""
-    console = console_of()
-    with adapter().session.session(kit) as admin:
-        running = adapter().session.running(admin)
+    """Stop the run; `submit --resume` continues it."""
+    console, session = create_console(), nvflare_modules().session
+    with session.session(kit) as admin:
+        running = session.running(admin)
         for job in running:
             admin.abort(str(job["job_id"]))
-            console.print(f"{job['name']} is asked to stop; go on with it: flexfl deploy submit … --resume")
+            console.print(f"{job['name']} is stopping; resume with: flexfl deploy submit … --resume")
         if not running:
             console.print("nothing is running")
 
 
 def _roster(project: Project, spec: Spec) -> dict[str, float]:
-    """Weights as the project has them, or the spec's list."""
+    """Return the weight of each client: the spec's list if it has one, else the project's weights."""
     if spec.data.weights == "samples":
-        rule = "may not be samples: sites do not tell theirs before training"
+        rule = "may not be samples: sites do not report their number of samples before training"
         remedy = "give weights in the project file: clients = {north = 2, south = 1}"
         raise InputError([Fault("data.weights", rule, "samples", remedy)], "the spec")
     if isinstance(spec.data.weights, list):
@@ -100,47 +103,47 @@ def _roster(project: Project, spec: Spec) -> dict[str, float]:
     return project.clients
 
 
-def _busy(admin: Session) -> list[dict[str, Any]]:
-    """Jobs that still train; NVFlare takes ten seconds to see that one has ended."""
-    running = adapter().session.running
-    end = time.monotonic() + _LAST_SECONDS
+def _active_jobs(admin: Session) -> list[dict[str, Any]]:
+    """Return the jobs that still train; NVFlare takes ten seconds to notice that one has ended."""
+    running = nvflare_modules().session.running
+    end = time.monotonic() + _END_SECONDS
     while (jobs := running(admin)) and time.monotonic() < end:
-        told = [admin.live(str(job["name"])) for job in jobs]
-        if not all(live is not None and live.ended for live in told):
+        statuses = [admin.live(str(job["name"])) for job in jobs]
+        if not all(live is not None and live.ended for live in statuses):
             break
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return list(jobs)
 
 
 def _watch(console: Console, admin: Session, name: str, total: int, before: Live | None) -> None:
-    """Until the run has ended; `before` is what the server told of an earlier part of it."""
+    """Show the progress of a run until it has ended; `before` is its status before it was resumed."""
     from flexfl.cli.show import ProgressLine
     from flexfl.deploy.watching import watch
 
     def runs() -> bool:
-        return any(job["name"] == name for job in adapter().session.running(admin))
+        return any(job["name"] == name for job in nvflare_modules().session.running(admin))
 
     with ProgressLine(console, total) as line:
         try:
             live = watch(
-                lambda: admin.live(name), runs, before=before, on_live=line.update, every=_LOOK_SECONDS
+                lambda: admin.live(name), runs, before=before, on_live=line.update, every=_POLL_SECONDS
             )
         except KeyboardInterrupt:
-            console.print(f"{name} goes on without being watched")
+            console.print(f"{name} continues on the server")
             return
-    console.print(_told(name, live), markup=False)
+    console.print(_status_text(name, live))
     if live.more["state"] == "failed":
         raise FlexFLError(f"{name} has failed")
 
 
-def _told(name: str, live: Live | None) -> str:
+def _status_text(name: str, live: Live | None) -> str:
     if live is None:
-        return f"{name}: nothing is told yet"
+        return f"{name}: no status yet"
     parts = [f"{name}: {live.more['state']}", f"iteration {live.iteration} of {live.total}"]
     if (accuracy := live.evaluation.get("test_accuracy")) is not None:
         parts.append(f"test accuracy {accuracy:.3f}")
     if present := live.more.get("present"):
-        parts.append(f"taking part: {', '.join(present)}")
+        parts.append(f"participating: {', '.join(present)}")
     lines = [", ".join(parts)]
     if error := live.more.get("error"):
         lines.append(f"  {error}")

@@ -1,4 +1,4 @@
-"""What the commands of flexfl deploy share."""
+"""Options and helpers shared by the commands of flexfl deploy."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: --set train.iterations=500"),
 ]
 ProjectFile = Annotated[
-    Path, typer.Argument(metavar="PROJECT.toml", help="Who takes part; see docs/deploy.md.")
+    Path, typer.Argument(metavar="PROJECT.toml", help="The participants; see docs/deploy.md.")
 ]
 AdminKit = Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the admin.")]
 
 
-def adapter() -> Any:
-    """The modules that need NVFlare."""
+def nvflare_modules() -> Any:
+    """Import and return the modules that need NVFlare.
+
+    Raises:
+        FlexFLError: NVFlare is not installed.
+    """
     try:
         from flexfl.deploy import demo, project
         from flexfl.deploy.nvflare import kits, processes, session
@@ -42,19 +46,22 @@ def adapter() -> Any:
 
 
 @contextmanager
-def told_plainly(rule: str) -> Iterator[None]:
+def explain_os_errors(rule: str) -> Iterator[None]:
+    """Raise an OSError again as a FlexFLError that states the violated rule."""
     try:
         yield
     except OSError as error:
         raise FlexFLError(f"{rule} ({error})") from error
 
 
-def read(path: Path) -> Project:
-    found: Project = adapter().project.read_project(path)
-    return found
+def load_project(path: Path) -> Project:
+    """Load a project file."""
+    project: Project = nvflare_modules().project.read_project(path)
+    return project
 
 
-def console_of() -> Console:
+def create_console() -> Console:
+    """Return a console without markup, so that brackets in names are printed as they are."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, markup=False)

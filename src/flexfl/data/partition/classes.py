@@ -1,4 +1,4 @@
-"""Labels as classes, for the partitioners that need them."""
+"""Class labels, for the partitioners that need them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Labels = np.ndarray[Any, Any]
 
 
 def need_classes(labels: Labels, kind: str) -> None:
-    """Refuse labels that are numbers: no two samples need have the same."""
+    """Raise InputError if labels are real numbers, which are not classes."""
     if labels.dtype.kind == "f":
         remedy = "use iid or quantity, or give the classes as whole numbers"
         fault = Fault("data.partition", "needs labels that are classes", f"{kind} for {labels.dtype}", remedy)
@@ -21,12 +21,12 @@ def need_classes(labels: Labels, kind: str) -> None:
 
 
 def samples_by_class(labels: Labels, kind: str) -> list[IntArray]:
-    """Return the samples of each class that occurs, in file order."""
+    """Return the sample indices of each class that occurs, in file order."""
     need_classes(labels, kind)
     counts = np.unique(labels, return_counts=True)[1]
     return np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
 
 
 def shuffled(samples: list[IntArray], generator: np.random.Generator) -> list[IntArray]:
-    """Return each class in random order."""
+    """Return the samples of each class in random order."""
     return [generator.permutation(of_class) for of_class in samples]

@@ -1,4 +1,4 @@
-"""Every class is spread over the clients in random shares, the more unevenly the smaller alpha."""
+"""Dirichlet partition: each class is split in random shares; a smaller alpha is more uneven."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flexfl.errors import Fault, InputError
 from flexfl.parameters import Rule, Whole
 
 _TRIES = 500
-_USUAL_MINIMUM = 10
+_DEFAULT_MINIMUM = 10
 """The default of flwr-datasets, too."""
 _ALPHA = Rule(
     "must be > 0 and at most 1e9",
@@ -32,20 +32,23 @@ def dirichlet(
     min_partition_size: Annotated[int | None, _MINIMUM] = None,
     self_balancing: bool = False,
 ) -> list[IntArray]:
-    """Draw the clients' shares of each class, p ~ Dirichlet(alpha, …, alpha), until all have enough.
+    """Split each class in shares p ~ Dirichlet(alpha, …, alpha); redraw until every client has enough.
 
     Args:
-        labels: (S,).
-        clients: N.
-        generator: what it draws from.
-        alpha: the smaller, the more uneven.
-        min_partition_size: by default 10, or half of an even share where that is less.
-        self_balancing: whoever holds S/N samples or more gets nothing of the classes that follow.
+        labels: Class of each sample, (S,).
+        clients: Number of clients N.
+        generator: The random stream.
+        alpha: Concentration of the distribution.
+        min_partition_size: Least samples of a client; by default 10, or half of an even share if less.
+        self_balancing: Give clients that hold S/N samples or more nothing of the remaining classes.
+
+    Raises:
+        InputError: The minimum is too large, or 500 draws did not reach it.
     """
     samples = samples_by_class(labels, "dirichlet")
     sizes = np.array([len(of_class) for of_class in samples])
     even = len(labels) // clients
-    least = min(_USUAL_MINIMUM, max(1, even // 2)) if min_partition_size is None else min_partition_size
+    least = min(_DEFAULT_MINIMUM, max(1, even // 2)) if min_partition_size is None else min_partition_size
     if least > even:
         rule = f"must be at most the even share of {clients} clients, {even}"
         raise InputError(
@@ -66,24 +69,24 @@ def dirichlet(
     pieces = [
         np.split(of_class, end[:-1]) for of_class, end in zip(shuffled(samples, generator), ends, strict=True)
     ]
-    return [np.concatenate(mine) for mine in zip(*pieces, strict=True)]
+    return [np.concatenate(of_client) for of_client in zip(*pieces, strict=True)]
 
 
 def cut(shares: FloatArray, total: int | IntArray) -> IntArray:
-    """Where to cut `total` samples so that each piece is its share, to less than one sample; (..., N)."""
+    """Return where to cut `total` samples so that pieces match the shares within one sample, (..., N)."""
     ends = np.floor(np.cumsum(shares, axis=-1) * total + 0.5).astype(np.int64)
-    ends[..., -1:] = total  # whatever the shares' sum was rounded to
+    ends[..., -1:] = total  # the sum of the shares may have a rounding error
     return np.asarray(np.minimum(ends, total))
 
 
 def _balanced_ends(shares: FloatArray, sizes: IntArray) -> IntArray:
-    """As `cut`, class by class, with nothing for those who hold an even share already."""
+    """Like `cut`, class by class, with nothing for clients that hold an even share already."""
     held = np.zeros(shares.shape[1], dtype=np.int64)
     ends = np.empty(shares.shape, dtype=np.int64)
     for index, (drawn, size) in enumerate(zip(shares, sizes, strict=True)):
         open_ = held * len(held) < sizes.sum()
         wanted = drawn * open_
-        # A small alpha may have drawn nothing but zeros for those who are left.
+        # A small alpha may have drawn only zeros for the remaining clients.
         wanted = wanted / wanted.sum() if wanted.sum() > 0 else open_ / open_.sum()
         ends[index] = cut(wanted, int(size))
         held += np.diff(ends[index], prepend=0)

@@ -1,4 +1,4 @@
-"""Every client's data look alike."""
+"""IID partition: all clients have the same distribution."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from flexfl.data.partition.classes import Labels
 
 
 def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IntArray]:
-    """Deal out a random permutation evenly."""
+    """Split a random permutation of the samples evenly."""
     return list(np.array_split(generator.permutation(len(labels)), clients))

@@ -1,4 +1,4 @@
-"""Labels iid, sizes not."""
+"""Quantity partition: IID labels, but clients of different size."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ROUNDING = 1e-9
 WEIGHTS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "linear": lambda n: n,
     "square": lambda n: n**2,
-    "exponential": lambda n: np.exp(n - n[-1]),  # in proportion the same as eⁿ, and never infinite
+    "exponential": lambda n: np.exp(n - n[-1]),  # proportional to eⁿ, without overflow
 }
-"""Of the clients' numbers 1, …, N."""
+"""Functions of the clients' numbers 1, …, N."""
 
 
 class _Sizes(Rule):
@@ -52,7 +52,17 @@ def quantity(
     *,
     sizes: Annotated[str | list[float], _SIZES] = "linear",
 ) -> list[IntArray]:
-    """Cut a random permutation in proportion to `sizes`; each client has at least one sample."""
+    """Split a random permutation in proportion to `sizes`; each client gets at least one sample.
+
+    Args:
+        labels: Labels of the samples, (S,).
+        clients: Number of clients N.
+        generator: The random stream.
+        sizes: A name in `WEIGHTS`, or a number for each client.
+
+    Raises:
+        InputError: The list has not one number for each client.
+    """
     if isinstance(sizes, str):
         weights = WEIGHTS[sizes](np.arange(1.0, clients + 1))
     elif len(sizes) == clients:
@@ -65,9 +75,12 @@ def quantity(
 
 
 def proportional(weights: FloatArray, total: int) -> IntArray:
-    """Return whole sizes ≥ 1 that sum to `total` ≥ N: max(1, z·w), rounded by the largest remainder, (N,).
+    """Return integer sizes ≥ 1 with sum `total` ≥ N: max(1, z·w), rounded by largest remainder, (N,).
 
-    Those whose share would be below one get one; z is what the others' shares of the rest then are.
+    z is chosen so that the sum is `total`.
+
+    >>> proportional(np.array([1.0, 1.0, 8.0]), 5)
+    array([1, 1, 3])
     """
     share = weights / weights.sum() * total
     one = np.zeros(len(weights), dtype=bool)

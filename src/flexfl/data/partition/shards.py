@@ -1,4 +1,4 @@
-"""Every client has the same number of classes, which ones is drawn."""
+"""Shards partition: every client has the same number of classes, drawn at random."""
 
 from __future__ import annotations
 
@@ -22,16 +22,25 @@ def shards(
     *,
     num_classes_per_partition: Annotated[int, _CLASSES] = 2,
 ) -> list[IntArray]:
-    """Cut each class into even shards; deal each client c shards of c different classes.
+    """Cut each class into even shards, and give each client c shards of c different classes.
 
-    The N·c shards are as many of each class as can be, within one, unless a class has too few samples.
+    All classes have equally many of the N·c shards, within one, unless a class has too few samples.
+
+    Args:
+        labels: Class of each sample, (S,).
+        clients: Number of clients N.
+        generator: The random stream.
+        num_classes_per_partition: The number c.
+
+    Raises:
+        InputError: There is no such partition.
     """
     samples = samples_by_class(labels, "shards")
     c, classes = num_classes_per_partition, len(samples)
     if c > classes:
         raise _fault(f"must be at most the number of classes, {classes}", c, "use fewer")
     if clients * c < classes:
-        rule = f"must be at least {-(-classes // clients)}, or some of the {classes} classes lie nowhere"
+        rule = f"must be at least {-(-classes // clients)}, or some of the {classes} classes are not used"
         raise _fault(rule, c, "use more of them, or more clients")
     most = np.minimum(clients, [len(of_class) for of_class in samples])
     if most.sum() < clients * c:
@@ -43,19 +52,20 @@ def shards(
         for index in of_client:
             holders[index].append(client)
     parts: list[list[IntArray]] = [[] for _ in range(clients)]
-    for of_class, who in zip(shuffled(samples, generator), holders, strict=True):
-        # At random, or the first clients would have the shards that are one sample larger.
-        for client, shard in zip(generator.permutation(who), np.array_split(of_class, len(who)), strict=True):
+    for of_class, owners in zip(shuffled(samples, generator), holders, strict=True):
+        # At random, or the first clients would get the shards that are one sample larger.
+        pieces = np.array_split(of_class, len(owners))
+        for client, shard in zip(generator.permutation(owners), pieces, strict=True):
             parts[client].append(shard)
     return [np.concatenate(part) for part in parts]
 
 
 def _quotas(most: IntArray, total: int, generator: np.random.Generator) -> IntArray:
-    """How many shards each class is cut into: `total` in sum, as even as `most` allows, (C,)."""
+    """Return the number of shards of each class, (C,): `total` in sum, as even as `most` allows."""
     quota = np.zeros_like(most)
     while (left := total - int(quota.sum())) > 0:
         free = generator.permutation(np.flatnonzero(quota < most))
-        if left < len(free):  # not enough for all: some get one more
+        if left < len(free):  # not enough for all: give one to some
             free = free[:left]
         quota[free] += left // len(free)
         quota = np.minimum(quota, most)
@@ -63,10 +73,10 @@ def _quotas(most: IntArray, total: int, generator: np.random.Generator) -> IntAr
 
 
 def _deal(quota: IntArray, clients: int, generator: np.random.Generator) -> list[IntArray]:
-    """Each client's c classes; a class is drawn in proportion to its shards that are left.
+    """Return each client's c classes, drawn in proportion to the remaining shards of a class.
 
-    A class with as many shards left as there are clients left goes to all of them, so the deal
-    always comes out even: with m clients and m·c shards left, at most c classes can have m.
+    A class with as many remaining shards as there are remaining clients goes to all of them, so no
+    shard is left over: with m clients and m·c shards remaining, at most c classes can have m.
     """
     left, c = quota.copy(), int(quota.sum()) // clients
     dealt: list[IntArray] = []

@@ -1,4 +1,4 @@
-"""Between sorted by label and iid, by one number."""
+"""Similarity partition: a mixture of IID data and data sorted by label."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def similarity(
     *,
     similarity: Annotated[float, _SHARE],
 ) -> list[IntArray]:
-    """Deal a share s = `similarity` of the data iid, and the rest in order, sorted by label.
+    """Make a share s = `similarity` of each client's data IID; split the rest in the order of labels.
 
-    The "s % similarity" of the SCAFFOLD paper (Karimireddy et al., 2020). All clients have equally
-    many samples, within one, and ⌊s·S + ½⌋ of all S are iid.
+    This is the "s % similarity" of the SCAFFOLD paper (Karimireddy et al., 2020). All clients have
+    equally many samples, within one, and ⌊s·S + ½⌋ of all S are IID.
     """
     need_classes(labels, "similarity")
     ends = np.cumsum([len(part) for part in np.array_split(labels, clients)])

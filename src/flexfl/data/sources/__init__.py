@@ -1,4 +1,4 @@
-"""Where a dataset can come from; one file for each kind of place."""
+"""Sources of datasets, one kind per file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,36 @@ from flexfl.errors import FlexFLError
 __all__ = ["OnBytes", "Source", "SourceError"]
 
 OnBytes = Callable[[str, int, int | None], None]
-"""Told while a file comes in: its name, bytes so far, bytes in all if known."""
+"""Called during a download with the file's name, the bytes so far, and the total if known."""
 
 
 class SourceError(FlexFLError):
-    """A source that cannot be used here and now, and why."""
+    """A source cannot be used; the message gives the reason."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """One place; `local` ones need no network."""
+    """A source of a dataset."""
 
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """A short description for the user."""
+        ...
 
     @property
-    def local(self) -> bool: ...
+    def local(self) -> bool:
+        """Whether it needs no network."""
+        ...
 
     def read(self, wanted: Collection[str], work: Path, on_bytes: OnBytes) -> Members:
-        """Those of the `wanted` files it has; `work` keeps what was downloaded until all is well."""
+        """Return those of the `wanted` files that the source has.
+
+        Args:
+            wanted: Names of files.
+            work: The folder for downloads.
+            on_bytes: Called with the progress of a download.
+
+        Raises:
+            SourceError: The source cannot be used.
+        """
         ...

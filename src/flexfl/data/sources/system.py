@@ -1,4 +1,4 @@
-"""A system package that is installed already: files in a known folder."""
+"""Installed system packages: files in a known folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flexfl.data.sources import OnBytes, SourceError
 
 @dataclass(frozen=True)
 class SystemPackage:
-    """`package` puts its files into `folder`."""
+    """An installed package with its files in `folder`."""
 
     package: str
     folder: Path

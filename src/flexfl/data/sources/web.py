@@ -1,4 +1,4 @@
-"""Files on the web; a download that was cut is continued."""
+"""Files on the web; interrupted downloads are resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flexfl.data.sources import OnBytes, SourceError
 
 _TIMEOUT = 30.0  # seconds without a byte
 _ATTEMPTS = 4
-_PIECE = 1 << 18
+_CHUNK_BYTES = 1 << 18
 _MOST_BYTES = 2**30
 _LONGEST_NAME = 120
 _CHECKSUMS = ("sha256", "sha384", "sha512")
@@ -32,14 +32,14 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """A plain file name, whatever the address looks like."""
+        """A plain file name, made from the address."""
         last = self.url.partition("?")[0].rpartition("/")[2]
         return re.sub(r"[^\w.~+%-]", "_", last, flags=re.ASCII).lstrip(".")[-_LONGEST_NAME:] or "file"
 
 
 @dataclass(frozen=True)
 class OfficialArchive:
-    """What the authors of a dataset offer: one archive, or the files themselves."""
+    """The download of a dataset's authors: one archive, or several files."""
 
     files: Sequence[Remote]
     local = False
@@ -56,35 +56,40 @@ class OfficialArchive:
 
 
 def download(remote: Remote, work: Path, on_bytes: OnBytes) -> Path:
-    """The whole file, in `work`; what is there of it already is not asked for again."""
+    """Download a file into `work`, and return its path; resume a partial download.
+
+    Raises:
+        SourceError: The download failed, or the checksum is wrong.
+    """
     path, partial = work / remote.name, work / f"{remote.name}.partial"
     if path.exists():
         return path
     if remote.checksum and not remote.checksum.startswith(tuple(f"{kind}-" for kind in _CHECKSUMS)):
         raise SourceError(f"the checksum of {remote.name} is of an unknown kind: {remote.checksum[:20]}")
-    moved = False
+    progressed = False
 
-    def noted(name: str, have: int, total: int | None) -> None:
-        nonlocal moved
-        moved = True
+    def on_chunk(name: str, have: int, total: int | None) -> None:
+        nonlocal progressed
+        progressed = True
         on_bytes(name, have, total)
 
     for attempt in range(_ATTEMPTS):
-        moved = False
+        progressed = False
         try:
-            _continue(remote, partial, noted)
+            _resume(remote, partial, on_chunk)
             break
         except (OSError, http.client.HTTPException, ValueError) as error:
-            if attempt + 1 == _ATTEMPTS or not moved:
+            if attempt + 1 == _ATTEMPTS or not progressed:
                 raise SourceError(_reason(error)) from error
     if remote.checksum and not matches(partial, remote.checksum):
         partial.unlink()
-        raise SourceError(f"{remote.name} has another checksum than announced; it was thrown away")
+        raise SourceError(f"{remote.name} has the wrong checksum; it was deleted")
     partial.replace(path)
     return path
 
 
-def _continue(remote: Remote, partial: Path, on_bytes: OnBytes) -> None:
+def _resume(remote: Remote, partial: Path, on_bytes: OnBytes) -> None:
+    """Download the missing part of a file; start over if the server cannot resume."""
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(remote.url, headers={"User-Agent": "flexfl"})
     if have:
@@ -96,37 +101,38 @@ def _continue(remote: Remote, partial: Path, on_bytes: OnBytes) -> None:
             if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not have:
                 raise
             if error.headers.get("Content-Range") == f"bytes */{have}":
-                return None  # it had come to its end already
-        partial.unlink()  # longer than what is offered: of something else
-        return _continue(remote, partial, on_bytes)
+                return None  # complete already
+        partial.unlink()  # longer than the file: of another one
+        return _resume(remote, partial, on_bytes)
     with answer:
         if answer.status != http.HTTPStatus.PARTIAL_CONTENT:
-            have = 0  # a server that always sends all
+            have = 0  # the server does not support ranges
         elif not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             partial.unlink(missing_ok=True)
-            raise OSError("the server sends another part than was asked")
+            raise OSError("the server sends another range than requested")
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
-        _refuse_endless(remote, partial, total or 0)
+        _check_size(remote, partial, total or 0)
         with partial.open("ab" if have else "wb") as file:
-            while piece := answer.read(_PIECE):
-                file.write(piece)
-                have += len(piece)
-                _refuse_endless(remote, partial, have)
+            while chunk := answer.read(_CHUNK_BYTES):
+                file.write(chunk)
+                have += len(chunk)
+                _check_size(remote, partial, have)
                 on_bytes(remote.name, have, total)
     if total is not None and have < total:
         raise OSError(f"the connection ended after {have} of {total} bytes")
     return None
 
 
-def _refuse_endless(remote: Remote, partial: Path, size: int) -> None:
+def _check_size(remote: Remote, partial: Path, size: int) -> None:
+    """Raise SourceError if a file is larger than any dataset of the catalogue."""
     if size > _MOST_BYTES:
         partial.unlink(missing_ok=True)
-        raise SourceError(f"{remote.name} has more than {_MOST_BYTES} bytes; it is not what was asked")
+        raise SourceError(f"{remote.name} has more than {_MOST_BYTES} bytes, thus is not the requested file")
 
 
 def matches(path: Path, checksum: str) -> bool:
-    """Whether a file has that checksum: "sha256-" or "sha512-" and its digest, hex or base64."""
+    """Return whether a file has a checksum, given as "sha256-" or "sha512-" and hex or base64."""
     kind, _, wanted = checksum.partition("-")
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, kind).digest()

@@ -1,1 +1,1 @@
-"""NVFlare carries the conversation: everything here only translates."""
+"""The adapter to NVFlare, which transports the messages; it holds no mathematics."""

@@ -1,7 +1,7 @@
-"""The messages on NVFlare's cells: raw bytes, one way, and from whom.
+"""One-way messages of raw bytes between NVFlare's cells, with the sender's authenticated name.
 
-Straight on the core cell, not on its auxiliary channel: that one cuts every message into an
-acknowledged stream, wraps it in serialised objects, and does not tell its handler who sent it.
+They use the core cell directly, not its auxiliary channel, which splits every message into an
+acknowledged stream, wraps it in serialised objects, and does not give its handler the sender.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ ASK, ANSWER = "ask", "answer"
 
 
 def fire(cell: Any, topic: str, target: str, data: bytes) -> None:
-    """Send without waiting. Optional: a target that is not there (yet) is no error, and no line in a log."""
+    """Send a message without waiting; a target that is not connected is neither an error nor logged."""
     cell.core_cell.fire_and_forget(CHANNEL, topic, target, Message(payload=data), optional=True)
 
 
-def listen(cell: Any, topic: str, heard: Callable[[str, str, bytes], None]) -> None:
-    """Call `heard(name, origin, data)` for every message, in one of NVFlare's threads.
+def listen(cell: Any, topic: str, on_message: Callable[[str, str, bytes], None]) -> None:
+    """Call `on_message(name, origin, data)` for every message, in one of NVFlare's threads.
 
-    name    whom the server has signed the sender's token for. It does so at registration, after the
-            site has proved to hold the key of the certificate with that name, and its parent process
-            checks the signature on every message that passes (fed_server.py, authenticator.py)
-    origin  the cell that the message says it comes from. The server's parent process compares it
-            with the one that registered, but only for tokens it still knows: so believe it only
-            together with the name
+    `name` is the name that the server signed the sender's token for. It signs at registration, after
+    the site has proved to hold the key of the certificate with that name, and its parent process
+    verifies the signature on every message it forwards (fed_server.py, authenticator.py).
+
+    `origin` is the cell that the message claims to come from. The server's parent process compares it
+    with the one that registered, but only for tokens it still knows; so trust it only together with
+    the name.
     """
 
-    def received(message: Any) -> None:
+    def receive(message: Any) -> None:
         name = message.get_header(CellMessageAuthHeaderKey.CLIENT_NAME, "")
-        heard(name, message.get_header(MessageHeaderKey.ORIGIN, ""), bytes(message.payload or b""))
+        on_message(name, message.get_header(MessageHeaderKey.ORIGIN, ""), bytes(message.payload or b""))
 
-    cell.core_cell.register_request_cb(CHANNEL, topic, received)
+    cell.core_cell.register_request_cb(CHANNEL, topic, receive)

@@ -1,4 +1,4 @@
-"""The server's part of a job: hands the conductor a link to the job's sites, and ends with it."""
+"""The server's part of a job: runs the conductor with a link to the job's sites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flexfl.deploy.nvflare.refused import Refused
 from flexfl.deploy.nvflare.traffic import Traffic
 
 SETTINGS = "flexfl.json"  # in the job's configuration
-_BACKLOG = 16  # messages of a site that wait to be heard; an honest one has one or two
+_BACKLOG = 16  # unread messages per site; more are dropped. An honest site has one or two
 
 
 class CellLink:
@@ -33,24 +33,24 @@ class CellLink:
         self._cell, self._abort = cell, abort
         self._traffic, self._refused = traffic, refused
         self._cells = {site: f"{site}.{job}" for site in sites}
-        self._heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self._backlog: Counter[str] = Counter()
-        channel.listen(cell, channel.ANSWER, self._hear)
+        channel.listen(cell, channel.ANSWER, self._on_message)
 
     def send(self, messages: Mapping[str, bytes]) -> None:
         for site, data in messages.items():
-            if (cell := self._cells.get(site)) is not None:  # else it was not there when the job began
+            if (cell := self._cells.get(site)) is not None:  # else not connected when the job started
                 channel.fire(self._cell, channel.ASK, cell, data)
 
     def receive(self, seconds: float) -> list[tuple[str, bytes]]:
-        heard: list[tuple[str, bytes]] = []
+        received: list[tuple[str, bytes]] = []
         try:
-            heard.append(self._heard.get(timeout=max(seconds, 1e-3)))
+            received.append(self._inbox.get(timeout=max(seconds, 1e-3)))
             while True:
-                heard.append(self._heard.get_nowait())
+                received.append(self._inbox.get_nowait())
         except queue.Empty:
-            self._backlog.subtract(name for name, _ in heard)
-            return heard
+            self._backlog.subtract(name for name, _ in received)
+            return received
 
     @property
     def stopped(self) -> bool:
@@ -59,16 +59,16 @@ class CellLink:
     def traffic(self) -> tuple[int, int] | None:
         return self._traffic.sample()
 
-    def _hear(self, name: str, origin: str, data: bytes) -> None:
-        """Only a site of this job, from its own process for this job; more than a few at once get lost."""
-        known = self._cells.get(name) == origin and name not in self._refused
-        if known and self._backlog[name] < _BACKLOG:
+    def _on_message(self, name: str, origin: str, data: bytes) -> None:
+        """Queue a message if it comes from a site of this job, and from the site's process for this job."""
+        accepted = self._cells.get(name) == origin and name not in self._refused
+        if accepted and self._backlog[name] < _BACKLOG:
             self._backlog[name] += 1
-            self._heard.put((name, data))
+            self._inbox.put((name, data))
 
 
 class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
-    """Named in the job's configuration; `sites` are those that may take part."""
+    """The job's controller, named in its configuration; `sites` are those that may participate."""
 
     def __init__(self, sites: list[str]) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
         pass
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        from flexfl.deploy.conduct import conduct  # brings torch along: not for those who only submit
+        from flexfl.deploy.conduct import conduct  # imports torch, which submitting does not need
 
         die_with_parent()
         settings = Path(fl_ctx.get_prop(FLContextKey.APP_ROOT), "config", SETTINGS)
@@ -99,7 +99,7 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
 
 
 def _cell(fl_ctx: FLContext) -> Any:
-    """The cell of this job process; NVFlare makes it in another thread."""
+    """Return the cell of this job process; NVFlare creates it in another thread."""
     engine = fl_ctx.get_engine()
     while (cell := engine.get_cell()) is None:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A site's part of a job: gives it the server's questions one after the other, and sends its answers."""
+"""A site's part of a job: passes the server's requests to the site in order, and sends its answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flexfl.errors import FlexFLError
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
-    """Named in the job's configuration; it takes messages, never NVFlare's tasks."""
+    """The job's executor, named in its configuration; it handles messages, never NVFlare's tasks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,23 +53,23 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
         self._worker.start()
 
     def _work(self, cell: Any, name: str, server: str, folder: Path) -> None:
-        """All of the site's work, in one thread; what it cannot deal with ends the process, and the
-        launcher starts another."""
+        """Do all of the site's work in one thread; after an unexpected error, exit the process, which
+        the launcher restarts."""
         try:
             self._answer_all(cell, name, server, folder)
         except Exception:
-            self.logger.exception(f"{name} cannot go on")
+            self.logger.exception(f"{name} cannot continue")
             os._exit(1)
 
     def _answer_all(self, cell: Any, name: str, server: str, folder: Path) -> None:
-        from flexfl.deploy.site import Site  # brings torch along: not for those who only submit
+        from flexfl.deploy.site import Site  # imports torch, which submitting does not need
 
-        def hear(signed_for: str, origin: str, data: bytes) -> None:
-            if signed_for == AUTH_CLIENT_NAME_FOR_SJ and origin == server:
+        def on_message(sender: str, origin: str, data: bytes) -> None:
+            if sender == AUTH_CLIENT_NAME_FOR_SJ and origin == server:
                 self._asked.put(data)
 
         site = Site(name, folder)
-        channel.listen(cell, channel.ASK, hear)
+        channel.listen(cell, channel.ASK, on_message)
         channel.fire(cell, channel.ANSWER, server, site.here())
         while (data := self._asked.get()) is not None:
             try:

@@ -1,4 +1,4 @@
-"""A job process must not outlive the process that started it."""
+"""Ending a job process together with the process that started it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import time
 
 
 def die_with_parent() -> None:
-    """End at once when the parent has gone: its successor starts another job process, which needs
-    the files that this one has open. NVFlare itself takes some seconds for that."""
+    """Exit as soon as the parent process has ended.
+
+    A restarted parent starts another job process, which needs the files that this one has open.
+    NVFlare itself takes some seconds to end it.
+    """
     parent = os.getppid()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Server and client of a kit as child processes, without NVFlare's shell scripts."""
+"""Servers and clients as child processes, without NVFlare's shell scripts."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # comes with NVFlare
 
-from flexfl.deploy.nvflare.kits import ORG, settle
+from flexfl.deploy.nvflare.kits import ORG, set_storage_paths
 from flexfl.errors import FlexFLError
 
 _APP = "nvflare.private.fed.app"
 
 
 def command(kit: Path) -> list[str]:
-    """What runs the server or the client of this kit (as startup/sub_start.sh does)."""
+    """Return the command that runs the server or client of a kit (as startup/sub_start.sh does)."""
     kit = kit.resolve()
     startup = kit / "startup"
     if (startup / "fed_server.json").exists():
-        settle(kit)
-        module, config, who = "server.server_train", "fed_server.json", []
+        set_storage_paths(kit)
+        module, config, identity = "server.server_train", "fed_server.json", []
     elif (startup / "fed_client.json").exists():
         name = json.loads((startup / "fed_client.json").read_text())["client"]["fqsn"]
-        module, config, who = "client.client_train", "fed_client.json", [f"uid={name}"]
+        module, config, identity = "client.client_train", "fed_client.json", [f"uid={name}"]
     else:
-        raise FlexFLError(f"{kit} is no kit of a server or client; `provision` makes them")
-    settings = ["secure_train=true", *who, f"org={ORG}", "config_folder=config", "heart_beat_interval=2"]
+        raise FlexFLError(f"{kit} is not the kit of a server or client; `provision` creates kits")
+    settings = ["secure_train=true", *identity, f"org={ORG}", "config_folder=config", "heart_beat_interval=2"]
     return [sys.executable, "-u", "-m", f"{_APP}.{module}", "-m", str(kit), "-s", config, "--set", *settings]
 
 
 class Process:
-    """A running server or client; its job processes belong to it."""
+    """A running server or client, with its job processes."""
 
     def __init__(self, kit: Path) -> None:
         self.kit = kit
@@ -63,19 +63,19 @@ class Process:
         return self._child.poll() is None
 
     def stop(self, seconds: float = 5.0) -> None:
-        """End it and its job processes; all that must last is on the disk already."""
-        family = [*_family(self.pid)]
+        """End it and its job processes: after SIGTERM they have `seconds`, then they are killed."""
+        processes = [*_process_tree(self.pid)]
         for send in (_terminate, _kill):
-            for process in family:
+            for process in processes:
                 send(process)
             end = time.monotonic() + seconds
-            while any(_alive(process) for process in family) and time.monotonic() < end:
+            while any(_alive(process) for process in processes) and time.monotonic() < end:
                 time.sleep(0.02)
         self._child.wait()
 
 
-def _family(pid: int) -> Iterator[Any]:
-    """A process and all that it has started; job processes have groups of their own."""
+def _process_tree(pid: int) -> Iterator[Any]:
+    """Yield a process and all its descendants; job processes are in other process groups."""
     with contextlib.suppress(psutil.NoSuchProcess):
         first = psutil.Process(pid)
         yield first
@@ -93,7 +93,7 @@ def _kill(process: Any) -> None:
 
 
 def _alive(process: Any) -> bool:
-    """Ended is ended, even if nobody has asked for its exit code yet."""
+    """Return whether a process is running; a zombie is not."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -101,7 +101,17 @@ def _alive(process: Any) -> bool:
 
 
 def wait_for_port(host: str, port: int, process: Process, seconds: float = 60.0) -> None:
-    """Until a server listens."""
+    """Wait until a server listens.
+
+    Args:
+        host: Host of the server.
+        port: Port of the server.
+        process: The server.
+        seconds: How long to wait.
+
+    Raises:
+        FlexFLError: The server has ended, or does not listen in time.
+    """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if not process.running:

@@ -1,7 +1,7 @@
 """Clients that an admin has refused while a job runs.
 
-NVFlare logs such a client out, but lets messages of its job process pass: their token was signed by
-the server, and only a client's main process is asked whether it may be here.
+NVFlare logs such a client out, but still accepts messages of its job process: their token was signed
+by the server, and only a client's main process is checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Refused:
-    """Names in the file in which NVFlare keeps them, as it is now."""
+    """The names of refused clients; NVFlare's file is read again whenever it has changed."""
 
     def __init__(self, server: Path) -> None:
         self._path = server / "disabled_clients.json"  # ClientManager writes it, always as a new file

@@ -1,4 +1,4 @@
-"""The admin's side: submit a job, see how it goes, stop it."""
+"""The admin's side: submit a job, read its status, stop it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ _FOREVER = 1e9
 
 
 class Session:
-    """What an admin can ask of a running server."""
+    """An admin's connection to a running server."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
 
     def submit(self, name: str, settings: dict[str, Any], sites: list[str], least: int = 0) -> str:
-        """Run a job on the server and these sites; gives its id.
+        """Submit a job and return its ID.
 
-        least  how many of them must be there for it to start; 0 for all. Those that are not there
-               when it starts take no part in it.
+        Args:
+            name: Name of the job.
+            settings: The plan, as `Plan.settings` returns it.
+            sites: The sites to run it on.
+            least: How many of them must be connected for it to start; 0 for all. Those that are not
+                connected when it starts do not participate.
         """
         with tempfile.TemporaryDirectory() as folder:
             job = Path(folder, name)
@@ -40,21 +44,21 @@ class Session:
             return str(self._session.submit_job(str(job)))
 
     def status(self, job: str) -> str:
-        """As NVFlare calls it: SUBMITTED, DISPATCHED, RUNNING, FINISHED:COMPLETED, FINISHED:ABORTED…
+        """Return NVFlare's status: SUBMITTED, DISPATCHED, RUNNING, FINISHED:COMPLETED, FINISHED:ABORTED…
 
-        Or GONE: NVFlare believes that it runs, but its process is not there. That is so for a second
-        or two when a job ends, and for ever if the server was killed.
+        Or GONE: NVFlare believes that the job runs, but its process does not exist. This lasts a
+        second or two when a job ends, and forever if the server was killed.
         """
-        return self._seen(self._session.get_job_meta(job), self._running())
+        return self._job_status(self._session.get_job_meta(job), self._running())
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs that the server knows, newest first: `job_id`, `name`, `status` as above…"""
+        """Return all jobs that the server knows, newest first: `job_id`, `name`, `status` as above…"""
         running = self._running()
         found = self._session.list_jobs(detailed=True, reverse=True)
-        return [each | {"status": self._seen(each, running)} for each in found]
+        return [job | {"status": self._job_status(job, running)} for job in found]
 
     def live(self, name: str) -> Live | None:
-        """How the run of this name goes; None where the server tells nothing."""
+        """Return the status of the run of this name; None if the server has none."""
         from nvflare.fuel.flare_api.api_spec import InternalError
 
         try:
@@ -63,68 +67,73 @@ class Session:
             return None
 
     def clients(self) -> list[str]:
-        """The names of those that are connected."""
+        """Return the names of the connected clients."""
         return sorted(client.name for client in self._session.get_connected_client_list())
 
     def abort(self, job: str) -> None:
-        """End a job; the conductor learns of it within some seconds."""
+        """End a job; the conductor is notified within some seconds."""
         self._session.abort_job(job)
 
     def refuse(self, client: str) -> None:
-        """Log this client out and don't let it in again; `admit` takes it back."""
+        """Log a client out and refuse it from now on; `admit` reverses this."""
         self._session.disable_client(client)
 
     def admit(self, client: str) -> None:
+        """Accept a refused client again."""
         self._session.enable_client(client)
 
     def _running(self) -> set[str]:
         return {each.job_id for each in self._session.get_system_info().job_info}
 
     @staticmethod
-    def _seen(job: dict[str, Any], running: set[str]) -> str:
+    def _job_status(job: dict[str, Any], running: set[str]) -> str:
         status = str(job["status"])
         return GONE if status == "RUNNING" and job["job_id"] not in running else status
 
 
 @contextlib.contextmanager
 def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
-    """Log in with the admin's kit."""
+    """Log in with the admin's kit; `seconds` is the timeout.
+
+    Raises:
+        FlexFLError: The server does not answer, or reports an error.
+    """
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    logging.getLogger("nvflare").addHandler(logging.NullHandler())  # what matters comes as an exception
+    logging.getLogger("nvflare").addHandler(logging.NullHandler())  # errors come as exceptions
     if not (kit / "startup" / "fed_admin.json").exists():
-        raise FlexFLError(f"{kit} is no kit of an admin; `provision` makes one")
+        raise FlexFLError(f"{kit} is not the kit of an admin; `provision` creates one")
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it greets
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints a greeting
             opened = new_secure_session(USER, str(kit), timeout=seconds)
-    except Exception as error:  # a dozen kinds, without a common one
+    except Exception as error:  # a dozen types without a common base
         raise FlexFLError(f"the server of {kit} does not answer ({error}); is it running?") from error
     try:
         yield Session(opened)
     except Exception as error:
         if type(error).__module__.startswith("nvflare."):
-            raise FlexFLError(f"the server says: {error or type(error).__name__}") from error
+            raise FlexFLError(f"the server reports: {error or type(error).__name__}") from error
         raise
     finally:
-        with contextlib.suppress(Exception):  # of a server that is gone
+        with contextlib.suppress(Exception):  # the server may be gone
             opened.close()
 
 
 def running(admin: Session) -> list[dict[str, Any]]:
-    """Jobs that have not ended, newest first."""
+    """Return the jobs that have not ended, newest first."""
     return [job for job in admin.jobs() if not str(job["status"]).startswith("FINISHED")]
 
 
 def wait_for_clients(admin: Session, names: list[str], seconds: float) -> list[str]:
-    """Until all of `names` are connected, or so long; gives those who are, in their order."""
+    """Wait up to `seconds` until all of `names` are connected; return those that are, in order."""
     end = time.monotonic() + seconds
-    while not set(names) <= (there := set(admin.clients())) and time.monotonic() < end:
+    while not set(names) <= (connected := set(admin.clients())) and time.monotonic() < end:
         time.sleep(0.2)
-    return [name for name in names if name in there]
+    return [name for name in names if name in connected]
 
 
 def _write_job(job: Path, settings: dict[str, Any], sites: list[str], least: int) -> None:
-    own = "flexfl.deploy.nvflare"
+    package = "flexfl.deploy.nvflare"
     config = job / "app" / "config"
     config.mkdir(parents=True)
     meta = {
@@ -137,17 +146,17 @@ def _write_job(job: Path, settings: dict[str, Any], sites: list[str], least: int
         "format_version": 2,
         "server": {"task_request_interval": 1.0},
         "workflows": [
-            {"id": "conductor", "path": f"{own}.controller.Conductor", "args": {"sites": sites}},
+            {"id": "conductor", "path": f"{package}.controller.Conductor", "args": {"sites": sites}},
         ],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],
-        "dead_client_grace_period": _FOREVER,  # a site that is gone may come back: never a reason to end
+        "dead_client_grace_period": _FOREVER,  # a lost site may return: never end the job for it
     }
     client = {
         "format_version": 2,
-        "default_task_fetch_interval": 2.0,  # there are none
-        "executors": [{"tasks": ["*"], "executor": {"path": f"{own}.executor.SiteExecutor", "args": {}}}],
+        "default_task_fetch_interval": 2.0,  # unused: there are no tasks
+        "executors": [{"tasks": ["*"], "executor": {"path": f"{package}.executor.SiteExecutor", "args": {}}}],
         "components": [],
         "task_data_filters": [],
         "task_result_filters": [],

@@ -30,7 +30,7 @@
   };
   const config = {
     responsive: true, displaylogo: false,
-    // Named one by one: plotly's own choice includes one that uploads the chart.
+    // Listed explicitly: plotly's default buttons include one that uploads the chart.
     modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
     plotlyServerURL: "",
   };
@@ -47,7 +47,7 @@
     places.forEach((place) => Plotly.relayout(place, look(place)));
   });
 
-  // One legend for all charts: what is switched off is off everywhere.
+  // One legend for all charts: a group is hidden or shown in all of them.
   const buttons = [...document.querySelectorAll("nav button")];
   const isOn = (button) => button.getAttribute("aria-pressed") === "true";
   const apply = () => {

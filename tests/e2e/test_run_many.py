@@ -1,4 +1,4 @@
-"""Several seeds and specs at once: the same runs as one by one, and none stops another."""
+"""Many runs at once: the same results as one by one, and a failed run does not stop the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flexfl.results.run import Run
 from stopping import FLEXFL, stopped_once
 
 SMALL = ["--set", "data.clients=10", "--set", "train.iterations=6", "--set", "train.evaluate_every=3"]
-pytestmark = pytest.mark.xdist_group("several")  # they start processes of their own
+pytestmark = pytest.mark.xdist_group("run_many")  # they start processes of their own
 
 
 def flexfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -26,8 +26,8 @@ def flexfl(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_seeds_side_by_side_are_the_seeds_alone(tmp_path: Path) -> None:
     done = flexfl("run", "quickstart", *SMALL, "--seeds", "1,3", "--jobs", "2", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert set(told) == {"quickstart, seed 1", "quickstart, seed 3"}
+    summaries = json.loads(done.stdout)
+    assert set(summaries) == {"quickstart, seed 1", "quickstart, seed 3"}
     for seed in (1, 3):
         run = Run(tmp_path / "runs" / "quickstart" / f"seed-{seed}")
         # No more threads in all than there are cores.
@@ -45,7 +45,7 @@ def test_seeds_side_by_side_are_the_seeds_alone(tmp_path: Path) -> None:
         other = Run(tmp_path / f"alone-{seed}")
         for name, column in other.iterations.items():
             np.testing.assert_array_equal(run.iterations[name], column)
-        assert told[f"quickstart, seed {seed}"]["test_accuracy"] == other.summary["test_accuracy"]
+        assert summaries[f"quickstart, seed {seed}"]["test_accuracy"] == other.summary["test_accuracy"]
 
 
 def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
     assert code == 130, errors
     assert "Traceback" not in errors
     assert "failed" not in errors
-    hint = re.search(r"go on with: flexfl (.*)", errors)
+    hint = re.search(r"resume with: flexfl (.*)", errors)
     assert hint is not None
     # With another number of jobs: what has begun keeps its threads.
     resumed = flexfl(*hint[1].replace("--jobs 2", "--jobs 1").split(), cwd=tmp_path)

@@ -1,6 +1,6 @@
-"""What a report shows: sections of panels, each with the curves of all groups.
+"""The content of a report: sections of panels, each with the curves of all groups.
 
-Both the PNG figures and the page are drawn from this, so they can't tell different stories.
+Both the PNG figures and the page are drawn from it, so they show the same.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ KNOB_TITLES = {"compute": "Computing", "uplink": "Uplink", "downlink": "Downlink
 OVER_SEEDS = "± one standard deviation over seeds"
 OVER_CLIENTS = "10th to 90th percentile over clients"
 
-# A running average of few iterations jumps: this share does not decide how tall a cost panel is.
+# A running average of few iterations fluctuates: the y range of a cost panel ignores this share of the run.
 _UNSETTLED = 0.05
-# A method that ends beyond this many budgets would press all others onto the axis.
+# The y range ignores methods that end above this many budgets: others would be hard to see.
 _OFF_SCALE = 5.0
 
 
@@ -37,10 +37,15 @@ _OFF_SCALE = 5.0
 class Panel:
     """One pair of axes.
 
-    y_range  both ends of the y axis
-    notes    what a reader must know about this panel
-    budgets  horizontal lines
-    band     what the bands are; empty without any
+    Attributes:
+        key: Identifies the panel.
+        title: Title of the panel.
+        y_label: Label of the y axis.
+        y_range: Both ends of the y axis.
+        curves: A curve for each group that has data.
+        notes: Remarks for the caption.
+        budgets: Budgets, drawn as horizontal lines.
+        band: What the bands show; empty if there are none.
     """
 
     key: str
@@ -54,13 +59,13 @@ class Panel:
 
     @property
     def x_end(self) -> float:
-        """Where the x axis ends; it starts at 0."""
+        """The end of the x axis, which starts at 0."""
         return max([1.0, *(float(curve.x[-1]) for curve in self.curves)])
 
 
 @dataclass(frozen=True)
 class Section:
-    """Panels that are read together; `key` names the figure's file."""
+    """Panels in one figure; `key` is the name of its file."""
 
     key: str
     title: str
@@ -69,7 +74,7 @@ class Section:
 
 
 def sections_of(groups: Sequence[Group]) -> tuple[Section, ...]:
-    """All sections, in reading order."""
+    """Return all sections, in reading order."""
     return (
         Section(
             "loss",
@@ -94,39 +99,39 @@ def sections_of(groups: Sequence[Group]) -> tuple[Section, ...]:
         Section(
             "costs",
             "Average costs",
-            "What was spent on average from the first iteration up to this one, over all clients; the "
-            "dashed line is the budget. Costs have the unit in which the spec gives costs and budgets.",
+            "Average cost from the first iteration up to this one, over all clients; the dashed line is "
+            "the budget. Costs have the unit in which the spec gives costs and budgets.",
             tuple(_cost(groups, knob) for knob in KNOBS),
         ),
         Section(
             "queues",
             "Queues",
-            "How far spending has run ahead of the budget; the longer the queue, the thriftier the "
-            "controller. A queue that stops growing means that the budget is kept in the long run.",
+            "How far spending has exceeded the budget; the longer the queue, the less the controller "
+            "spends. A queue that stops growing means that the budget is met in the long run.",
             tuple(_queue(groups, knob) for knob in KNOBS),
         ),
         Section(
             "components",
             "Components and clients",
-            "How much was sent, and by how many.",
+            "How much was sent, and by how many clients.",
             _activity(groups),
         ),
     )
 
 
 def overview_panels(sections: Sequence[Section]) -> tuple[Panel, ...]:
-    """The essence: training loss, test accuracy, three average costs."""
+    """Return the main panels: training loss, test accuracy, three average costs."""
     panels = {panel.key: panel for section in sections for panel in section.panels}
     return tuple(panels[key] for key in ("train_loss", "test_accuracy", *(f"{knob}_cost" for knob in KNOBS)))
 
 
-def _drawn(
-    groups: Sequence[Group], draw: Callable[[int, Group], Curve | None]
+def _curves_of(
+    groups: Sequence[Group], curve_of: Callable[[int, Group], Curve | None]
 ) -> tuple[tuple[Curve, ...], list[str]]:
-    """The curves that exist, and the labels of the groups that have none."""
+    """Return the curves of the groups, and the labels of the groups that have none."""
     curves, missing = [], []
     for index, group in enumerate(groups):
-        curve = draw(index, group)
+        curve = curve_of(index, group)
         if curve is None:
             missing.append(group.label)
         else:
@@ -143,19 +148,20 @@ def _band(curves: Sequence[Curve]) -> str:
 
 
 def _fitted(values: Sequence[float]) -> tuple[float, float]:
-    """From zero, so that heights can be compared, to a little above the tallest."""
+    """Return a y range from zero, so that heights can be compared, to just above the largest value."""
     low, high = min([0.0, *values]), max([0.0, *values])
-    room = 0.08 * (high - low)
-    return (low - room if low < 0 else 0.0, high + room if room > 0 else 1.0)
+    margin = 0.08 * (high - low)
+    return (low - margin if low < 0 else 0.0, high + margin if margin > 0 else 1.0)
 
 
-def _whole(curves: Sequence[Curve]) -> tuple[float, float]:
-    """A range for all of the curves; no band reaches below zero where no line does."""
+def _range_of(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Return a y range for all curves; it does not go below zero for a band alone."""
     ends = [float(end) for curve in curves for end in (curve.mean.min(), curve.highest.max())]
     return _fitted(ends)
 
 
-def _absent(missing: Sequence[str], groups: Sequence[Group], what: str, why: str) -> tuple[str, ...]:
+def _missing_note(missing: Sequence[str], groups: Sequence[Group], what: str, why: str) -> tuple[str, ...]:
+    """Return a note that names the groups without data, or nothing."""
     if not missing:
         return ()
     if len(missing) == len(groups):
@@ -166,21 +172,21 @@ def _absent(missing: Sequence[str], groups: Sequence[Group], what: str, why: str
 
 
 def _evaluated(groups: Sequence[Group], column: str, title: str, y_label: str) -> Panel:
-    curves, missing = _drawn(
+    curves, missing = _curves_of(
         groups, _over_seeds(lambda run: (run.evaluations["iteration"], run.evaluations[column]))
     )
     why = "not evaluated yet" + (", or not a classification" if column.endswith("accuracy") else "")
-    notes = _absent(missing, groups, title.lower(), why)
-    return Panel(column, title, y_label, _whole(curves), curves, notes, band=_band(curves))
+    notes = _missing_note(missing, groups, title.lower(), why)
+    return Panel(column, title, y_label, _range_of(curves), curves, notes, band=_band(curves))
 
 
 def _cost(groups: Sequence[Group], knob: str) -> Panel:
-    curves, missing = _drawn(
+    curves, missing = _curves_of(
         groups, _over_seeds(lambda run: (run.iterations["iteration"], run.average_cost(knob)))
     )
     limits = {group.budget(knob) for group in groups}
     budgets = tuple(sorted(limit for limit in limits if limit is not None))
-    notes = _absent(missing, groups, "cost", "no iteration yet")
+    notes = _missing_note(missing, groups, "cost", "no iteration yet")
     notes += () if budgets else ("no budget",)
     beyond = _OFF_SCALE * max(budgets, default=np.inf)
     off = [curve for curve in curves if curve.mean[-1] > beyond]
@@ -212,34 +218,34 @@ def _queue(groups: Sequence[Group], knob: str) -> Panel:
         rows = np.array([iterations[name] for name in (column, f"{knob}_queue_p10", f"{knob}_queue_p90")])
         return curve_with_band(index, group.label, iterations["iteration"], rows)
 
-    # Bands of two kinds in one panel would mislead: over clients only if no group has seeds to show.
+    # Two kinds of bands in one panel would mislead: over clients only if every group has one seed.
     if by_client and all(len(group.runs) == 1 for group in groups):
-        curves, missing = _drawn(groups, over_clients)
+        curves, missing = _curves_of(groups, over_clients)
         band = OVER_CLIENTS if curves else ""
     else:
-        curves, missing = _drawn(
+        curves, missing = _curves_of(
             groups, _over_seeds(lambda run: (run.iterations["iteration"], run.iterations[column]))
         )
         band = _band(curves)
-    notes = _absent(missing, groups, "queue", "no budget, or a policy without queues")
+    notes = _missing_note(missing, groups, "queue", "no budget, or a policy without queues")
     title = f"{KNOB_TITLES[knob]} queue"
-    return Panel(f"{knob}_queue", title, y_label, _whole(curves), curves, notes, band=band)
+    return Panel(f"{knob}_queue", title, y_label, _range_of(curves), curves, notes, band=band)
 
 
 def _activity(groups: Sequence[Group]) -> tuple[Panel, ...]:
-    # Most iterations send little or nothing; single values are a comb that nobody can read.
+    # Most iterations send little or nothing; single values would be unreadable.
     window = round_window(max((group.iterations for group in groups), default=0))
     smoothed = f"\nrunning mean over {window} iterations" if window > 1 else ""
 
     def panel(column: str, title: str, y_label: str) -> Panel:
-        curves, missing = _drawn(
+        curves, missing = _curves_of(
             groups,
             _over_seeds(
                 lambda run: (run.iterations["iteration"], running_mean(run.iterations[column], window))
             ),
         )
-        notes = _absent(missing, groups, "iteration", "nothing to draw yet")
-        return Panel(column, title, y_label + smoothed, _whole(curves), curves, notes, band=_band(curves))
+        notes = _missing_note(missing, groups, "iteration", "nothing to draw yet")
+        return Panel(column, title, y_label + smoothed, _range_of(curves), curves, notes, band=_band(curves))
 
     return (
         panel("uplink_components_mean", "Components sent up", "components per client"),
