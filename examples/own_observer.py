@@ -1,8 +1,8 @@
 """An observer of one's own: a log of evaluations, and a warning when spending runs ahead of a budget.
 
-    [track.log]
-    kind = "examples.own_observer:SpendingLog"
-    path = "spending.log"
+[track.log]
+kind = "examples.own_observer:SpendingLog"
+path = "spending.log"
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from __future__ import annotations
 import csv
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,9 +28,8 @@ from numpy.random import MT19937, RandomState, SeedSequence
 from torch import nn
 
 from flexfl.arrays import BoolArray, FloatArray
-from flexfl.control import OnlineCompute, Policy
-from flexfl.control.baselines import RandomisedSend, components
-from flexfl.costs import Cost, CostModel
+from flexfl.control import Sender, Setup
+from flexfl.control.baselines import RandomisedSend, components_of
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.evaluate import Evaluator, default_loss
@@ -38,9 +37,9 @@ from flexfl.models.flat import FlatModel
 from flexfl.sim.engine import Engine
 from flexfl.sim.process import threads
 from flexfl.sim.run import problem_of
-from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.build import build_setup
 from flexfl.spec.load import load_spec
-from flexfl.streams import Streams
+from flexfl.streams import Entities, Streams
 
 ITERATIONS, CLIENTS, JOBS = AROUND[-1] + WITHIN, 100, 2
 METHODS = {"online": [], "kr-0.01": ["control.policy=randomised", "control.send_ratio=0.01"]}
@@ -54,6 +53,8 @@ class Drawn(Streams):
         object.__setattr__(self, "known", known)
 
     def uniform(self, purpose: str, iteration: int, shape: tuple[int, ...] = ()) -> FloatArray:
+        if purpose not in self.known:
+            return super().uniform(purpose, iteration, shape)
         return np.asarray(self.known[purpose][iteration])
 
 
@@ -71,34 +72,34 @@ def costs_of(iterations: range) -> dict[str, FloatArray]:
     return {"compute/alpha": np.array(alpha), "uplink/fading": fading[:, 1:], "downlink/fading": fading[:, 0]}
 
 
-@dataclass(frozen=True)
 class Asked:
     """The probabilities, in the order in which the authors' code draws."""
 
-    policy: Policy
-    costs: dict[str, CostModel]
-    streams: Drawn
-    dim: int
+    def __init__(self, setup: Setup, dim: int) -> None:
+        everyone, self.dim = Entities.all_clients(CLIENTS), dim
+        # Who computes is not drawn yet, and does not change the probabilities.
+        known = setup.streams.known | {"compute/bernoulli": np.ones((ITERATIONS, CLIENTS))}
+        setup = replace(setup, streams=Drawn(setup.streams.seed, known))
+        self.streams = setup.streams
+        self.compute = setup.knob(everyone, dim)
+        self.senders = [
+            setup.sender("uplink", everyone, dim),
+            setup.sender("downlink", Entities.the_server(), dim),
+        ]
 
     def in_iteration(self, t: int) -> FloatArray:
         """Return q of every client; for the baseline (q, sending) of every client, then the server."""
-        rule, cost = self.policy.compute, self._cost("compute", t)
-        q = rule.decide(cost, self.streams.moment("compute", t, self.dim, (CLIENTS,)))
-        if isinstance(rule, OnlineCompute):
-            rule.queue.charge(cost(q))
-        if not isinstance(self.policy.uplink, RandomisedSend):
+        q = self.compute.decide(t).prob
+        if not all(isinstance(sender.rule, RandomisedSend) for sender in self.senders):
             return q
-        uplink = self._sends(self.policy.uplink, self._cost("uplink", t))
-        downlink = self._sends(self.policy.downlink, self._cost("downlink", t))
+        uplink, downlink = (self._sends(sender, t) for sender in self.senders)
         return np.append(np.column_stack((q, uplink)), downlink)
 
-    def _cost(self, knob: str, t: int) -> Cost:
-        shape = () if knob == "downlink" else (CLIENTS,)
-        return self.costs[knob].at(self.streams.moment(knob, t, self.dim, shape))
-
-    def _sends(self, rule: RandomisedSend, cost: Cost) -> FloatArray:
+    def _sends(self, sender: Sender, t: int) -> FloatArray:
         """Return the sending probabilities; the code draws even if there is nothing to send."""
-        return np.minimum(1.0, rule.budget / cost(components(rule.ratio, self.dim)))
+        cost = sender.cost.at(self.streams.moment(sender.role, t, self.dim, sender.entities))
+        assert isinstance(sender.rule, RandomisedSend)
+        return np.minimum(1.0, sender.rule.budget / cost(components_of(sender.rule.ratio, self.dim)))
 
 
 def decided(asked: Asked, random: RandomState) -> dict[str, FloatArray]:
@@ -135,13 +136,13 @@ def dealt_in_turn(data: Federated) -> Federated:
 def points(costs_known: dict[str, FloatArray], method: str, seed: int) -> list[float]:
     """Return the test accuracy around the reference points."""
     spec = load_spec("fashion", [*METHODS[method], f"data.clients={CLIENTS}", f"train.seed={seed}"])
-    data = dealt_in_turn(load_federated(spec.data, seed=seed))
-    model, costs = FlatModel(initial_network(seed), torch.float32), build_costs(spec)
+    loaded = load_federated(spec.data.name, clients=CLIENTS, partition=spec.data.partition, seed=seed)
+    data, model = dealt_in_turn(loaded), FlatModel(initial_network(seed), torch.float32)
     random = RandomState(seed)
     random.random_sample(len(data.train_y))
-    asked = Asked(build_policy(spec, costs), costs, Drawn(seed, costs_known), model.dim)
+    asked = Asked(build_setup(spec, streams=Drawn(seed, costs_known)), model.dim)
     streams = Drawn(seed, costs_known | decided(asked, random))
-    problem = problem_of(spec, model, data, default_loss(data), costs, streams=streams)
+    problem = problem_of(spec, model, data, default_loss(data), streams=streams)
     with threads(1):
         engine, evaluate = Engine(problem), Evaluator(model, problem.loss, data)
         evaluations = []

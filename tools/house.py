@@ -1,4 +1,4 @@
-"""Count what keeps the house easy to live in; see docs/contributing or issue "One iteration, written once".
+"""Count what keeps the code easy to find one's way in.
 
     python tools/house.py [--check] [--source src/flexfl]
 
@@ -76,8 +76,11 @@ def two_way_doors(trees: dict[Path, ast.Module], source: Path) -> list[str]:
     for _ in reach:
         for others in reach.values():
             others |= {further for other in list(others) for further in reach.get(other, ())}
-    return [f"{room} ⇄ {', '.join(sorted(o for o in reach[room] if room in reach.get(o, ())))}"
-            for room in sorted(reach) if room in reach[room]]
+    return [
+        f"{room} ⇄ {', '.join(sorted(o for o in reach[room] if room in reach.get(o, ())))}"
+        for room in sorted(reach)
+        if room in reach[room]
+    ]
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
@@ -115,7 +118,7 @@ def crossed(work: Callable[[], object], source: Path) -> list[str]:
 
 
 def start_and_step(source: Path) -> tuple[list[str], list[str]]:
-    """Return the files crossed by `flexfl run quickstart` to its first iteration, and by a later iteration."""
+    """Return the files that `flexfl run quickstart` crosses to its first iteration, and in a later one."""
     import importlib
 
     importlib.import_module("flexfl.sim.run")  # imports are not what is counted
@@ -150,7 +153,8 @@ def start_and_step(source: Path) -> tuple[list[str], list[str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src" / "flexfl")
     options = parser.parse_args()

@@ -21,13 +21,14 @@ import torch
 from torch.nn import functional
 
 from flexfl import evaluate as whole_set
+from flexfl.compress import Message
 from flexfl.evaluate import Evaluator
+from flexfl.experiments.bench import SHAPES, _problem, _warm
 from flexfl.sim import kernels
-from flexfl.sim.bench import SHAPES, _problem, _warm
 from flexfl.sim.engine import Engine
 from flexfl.sim.gradients import OnePass, one_pass
 from flexfl.sim.process import threads, usable_threads
-from flexfl.sim.selection import Residuals
+from flexfl.sim.residuals import Residuals
 from flexfl.wire import decode, encode
 
 ROUNDS, EACH = 25, 8
@@ -56,9 +57,9 @@ def autograd_cross_entropy(outputs: torch.Tensor, y: torch.Tensor) -> tuple[torc
         return total, torch.autograd.grad(total, leaf)[0]
 
 
-def batched_product(residual: Any, rows: Any, start: int, step: Any, x: Any, g: Any, *sums: Any) -> None:
+def batched_product(self: Residuals, rows: Any, start: int, step: Any, x: Any, g: Any) -> None:
     grads = torch.bmm(torch.from_numpy(g).transpose(1, 2), torch.from_numpy(x))
-    kernels.add_and_measure(residual, rows, start, step, grads.reshape(len(rows), -1).numpy(), *sums)
+    self.add(rows, start, step, grads.reshape(len(rows), -1).numpy())
 
 
 def trials(engine: Engine, hooked: OnePass) -> dict[str, Callable[[], Any]]:
@@ -71,13 +72,13 @@ def trials(engine: Engine, hooked: OnePass) -> dict[str, Callable[[], Any]]:
             Residuals, "_unsure", all_rows
         ),
         "weight gradients by torch.bmm, then a pass that adds them": lambda: replaced(
-            kernels, "add_outer_and_measure", batched_product
+            Residuals, "add_outer", batched_product
         ),
         "the same for eight clients at a time, to stay in the caches": lambda: replaced(engine, "_chunk", 8),
         "cross-entropy by autograd": lambda: replaced(one_pass, "cross_entropy", autograd_cross_entropy),
         "autograd and hooks instead of a chain written out": with_hooks,
-        "products in pieces of 32 KB": lambda: replaced(kernels, "_PIECE", 2**13),
-        "products in pieces of 128 KB": lambda: replaced(kernels, "_PIECE", 2**15),
+        "products in pieces of 32 KB": lambda: replaced(kernels, "PIECE", 2**13),
+        "products in pieces of 128 KB": lambda: replaced(kernels, "PIECE", 2**15),
     }
 
 
@@ -194,9 +195,8 @@ def codec() -> None:
     dim, rng = 1_000_000, np.random.default_rng(0)
     print("| share sent | bytes per component | encoding, MB/s | decoding, MB/s |\n|---|---|---|---|")
     for share in (0.0005, 0.001, 0.01, 0.1, 0.3):
-        message = np.zeros(dim, dtype=np.float32)
-        sent = rng.choice(dim, round(share * dim), replace=False)
-        message[sent] = rng.standard_normal(len(sent))
+        sent = np.sort(rng.choice(dim, round(share * dim), replace=False))
+        message = Message(dim, sent, rng.standard_normal(len(sent), dtype=np.float32), "float32")
         data = encode(message)
         pace = [
             4e-6 * dim / median(seconds(work) for _ in range(9))

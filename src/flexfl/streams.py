@@ -175,5 +175,3 @@ class Streams:
     def moment(self, role: str, iteration: int, dim: int, entities: Entities) -> Moment:
         """Return the view of this iteration that costs and rules of `role` are given."""
         return Moment(role, iteration, dim, entities, self)
-
-

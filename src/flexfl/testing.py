@@ -48,7 +48,7 @@ def check_cost(make: Callable[[], CostModel], *, role: str = "uplink") -> None:
         cost = whole.at(moment)
         candidates = amounts.reshape(-1, *[1] * len(everyone.shape))
         found = np.broadcast_to(cost(candidates), (len(amounts), *everyone.shape))
-        assert np.isfinite(found).all() and (found >= 0).all(), "costs must be finite and ≥ 0"
+        assert ((found >= 0) & np.isfinite(found)).all(), "costs must be finite and ≥ 0"
         for place, model in enumerate(alone):
             own = np.asarray(model.at(moment.of(place))(amounts))
             same = np.allclose(own, found.reshape(len(amounts), -1)[:, place], rtol=1e-12)
@@ -87,11 +87,12 @@ def check_compressor(make: Callable[[], Compressor]) -> None:
         for name, vector in _shapes(dtype).items():
             moment = Streams(5).moment("uplink", 3, len(vector), Entities.one_client(1, 3))
             _check_one(make(), vector, moment, f"{name}, {np.dtype(dtype).name}")
-        rows = _vectors(1).astype(dtype)
-        several = PlainVectors(rows, make(), Streams(5).moment("uplink", 3, _DIM, Entities.all_clients(_CLIENTS)))
-        amounts = several.everything()
-        assert several.possible(amounts).all(), "everything must be an amount that is offered"
-        for row, message in zip(rows, several.messages(amounts), strict=True):
+        rows: NDArray[Any] = _vectors(1).astype(dtype)
+        moment = Streams(5).moment("uplink", 3, _DIM, Entities.all_clients(_CLIENTS))
+        vectors = PlainVectors(rows, make(), moment)
+        amounts = vectors.everything()
+        assert vectors.possible(amounts).all(), "everything must be an amount that is offered"
+        for row, message in zip(rows, vectors.messages(amounts), strict=True):
             assert message.dim == len(row)
     _check_memory(make, lambda compressor, t: _sent(compressor, t))
 
@@ -131,7 +132,7 @@ def _shapes(dtype: Any) -> dict[str, NDArray[Any]]:
 def _check_one(compressor: Compressor, b: NDArray[Any], moment: Moment, where: str) -> None:
     vectors = PlainVectors(b, compressor, moment)
     offers = vectors.offers(0)
-    assert offers.components[0] == 0 and offers.nbytes[0] == 0, f"{where}: amount 0 must send nothing"
+    assert (offers.components[0], offers.nbytes[0]) == (0, 0), f"{where}: amount 0 must send nothing"
     assert (np.diff(offers.components) >= 0).all(), f"{where}: components must not fall as amounts grow"
     energy = float(np.square(b, dtype=np.float64).sum())
     assert np.isclose(offers.kept[0], energy), f"{where}: sending nothing must keep ‖b‖²"
@@ -143,7 +144,8 @@ def _check_one(compressor: Compressor, b: NDArray[Any], moment: Moment, where: s
         assert message.nbytes <= offers.nbytes[amount], f"{where}: larger than announced"
         left = float(np.square(kept, dtype=np.float64).sum())
         scale = 1e-4 if b.dtype == np.float32 else 1e-9
-        assert abs(left - offers.kept[amount]) <= scale * (energy + 1e-300), f"{where}: keeps not what it said"
+        as_told = abs(left - offers.kept[amount]) <= scale * (energy + 1e-300)
+        assert as_told, f"{where}: keeps not what it said"
         sent = message.dense()
         off = np.abs(kept + sent - b) > 2 * np.finfo(b.dtype).eps * (np.abs(sent) + np.abs(kept))
         assert not off.any(), f"{where}: sent and kept are not all there was"
@@ -175,7 +177,8 @@ def _setup(policy: Policy, limits: Any) -> Setup:
         "downlink": ConstantMessage(0.02, 0.5),
     }
     compressors = {"uplink": TopK(), "downlink": TopK()}
-    return Setup(policy, costs, compressors, {"compute": budget, "uplink": budget, "downlink": one}, Streams(3), 100)
+    budgets = {"compute": budget, "uplink": budget, "downlink": one}
+    return Setup(policy, costs, compressors, budgets, Streams(3), 100)
 
 
 def _decisions(policy: Policy, entities: Entities, limits: Any) -> dict[str, NDArray[Any]]:

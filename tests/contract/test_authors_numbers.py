@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.random import MT19937, RandomState, SeedSequence
 
-from flexfl.spec.build import build_costs, build_policy
+from flexfl.spec.build import build_setup
 from flexfl.spec.load import load_spec
 
 T, N, D, K = 3, 100, 39760, 398
@@ -60,6 +60,5 @@ def test_the_proposed_method(tool: ModuleType) -> None:
 
 def lots(tool: ModuleType, method: str) -> dict[str, np.ndarray]:
     spec = load_spec("fashion", tool.METHODS[method])
-    costs = build_costs(spec)
     streams = tool.Drawn(7, tool.costs_of(range(T)))
-    return tool.decided(tool.Asked(build_policy(spec, costs), costs, streams, D), RandomState(7))
+    return tool.decided(tool.Asked(build_setup(spec, streams=streams), D), RandomState(7))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
 from examples.own_observer import SpendingLog
 from examples.own_policy import SavingUp
+
 from flexfl.compress import COMPRESSORS, Message, Offers
 from flexfl.control import POLICIES, Rule
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS, ConstantMessage

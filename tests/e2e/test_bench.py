@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flexfl.sim import bench
+from flexfl.experiments import bench
 
 
 @pytest.mark.parametrize("shape", ["fashion", "cifar"])

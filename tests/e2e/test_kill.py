@@ -42,11 +42,12 @@ def die():
 
 threading.Thread(target=die, daemon=True).start()
 
-def note(progress):
-    if progress.iteration >= int(at):
-        reached.set()
+class Note(flexfl.Observer):
+    def iteration(self, progress, record):
+        if progress.iteration >= int(at):
+            reached.set()
 
-flexfl.simulate(load_spec("quickstart", settings), out=out, resume=True, on_progress=note)
+flexfl.simulate(load_spec("quickstart", settings), out=out, resume=True, observers=[Note()])
 """
 
 

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 import flexfl
-from flexfl.control import FixedCompute, Policy, SendAll, VirtualQueue, online
-from flexfl.control.policy import Unqueued
+from flexfl.control import Full, Online, Rule, VirtualQueue
 from flexfl.costs import Affine, Linear
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
@@ -119,7 +118,7 @@ def test_random_numbers_of_a_models_own_leave_the_generator_alone():
             return self.layer(nn.functional.dropout(x, 0.5, self.training))
 
     module, before = Noisy(), torch.get_rng_state()
-    assert simulate(module).summary["gradients"] == "one pass"
+    assert simulate(module).summary["gradients"] == "vmap"
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -245,30 +244,54 @@ def test_a_loss_of_ones_own_frees_the_outputs():
 
 
 def test_rules_of_ones_own():
-    class Thrifty(Unqueued):
+    class Sometimes(Rule):
         """Sends its largest component in every third iteration."""
 
-        def decide(self, cost, magnitudes, moment):
-            nonzero, _ = magnitudes.above(0.0)
-            return np.minimum(1 if moment.iteration % 3 == 2 else 0, nonzero)
+        def decide(self, cost, choices, moment):
+            return choices.at_most(1 if moment.iteration % 3 == 2 else 0)
 
-    policy = Policy(FixedCompute(), Thrifty(), SendAll())
-    run = simulate(control={"policy": policy}).run
+    class Thrifty(Full):
+        def send_rule(self, scope):
+            return Sometimes() if scope.knob == "uplink" else super().send_rule(scope)
+
+    run = simulate(control={"policy": Thrifty()}).run
     assert run.iterations["senders"].tolist() == [0, 0, 3] * 4
-    assert run.spec["control"]["policy"] == "given:FixedCompute, Thrifty, SendAll"
+    assert run.spec["control"]["policy"].endswith("Thrifty")
     with pytest.raises(flexfl.InputError, match="was a Python object"):
         simulate(control=run.spec["control"])
 
 
 def test_a_policy_that_is_used_again_starts_anew():
-    policy = online(uplink=VirtualQueue(np.full(3, 0.01), initial=1.0))
+    policy = Online(tradeoff=0.01)
     spent = []
     for _ in range(2):
         torch.manual_seed(0)
         spent.append(simulate(control={"policy": policy}).summary["average_cost"]["uplink"]["spent"])
     assert spent[0] == spent[1]
-    with pytest.raises(flexfl.InputError, match=r"a queue of shape \(3,\) for uplink.*got \(4,\)"):
-        simulate(control={"policy": online(uplink=VirtualQueue(np.full(4, 0.01)))})
+
+
+class OfAnotherSize(Full):
+    """Its rule has a queue for four clients, or for all together, whoever asks."""
+
+    def __init__(self, budget):
+        self.budget = budget
+
+    def send_rule(self, scope):
+        class Queued(Rule):
+            queue = VirtualQueue(self.budget)
+            pressure = queue.pressure
+
+            def decide(self, cost, choices, moment):
+                return choices.everything()
+
+        return Queued()
+
+
+@pytest.mark.parametrize("budget", [np.full(4, 0.01), 0.01])
+def test_a_queue_of_another_size_is_refused_before_any_work(budget, tmp_path):
+    with pytest.raises(flexfl.InputError, match=r"must have a queue of shape \(3,\)"):
+        simulate(control={"policy": OfAnotherSize(budget)}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_sections_for_data_and_model():

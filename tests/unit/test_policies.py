@@ -37,7 +37,8 @@ def test_knobs_without_a_budget_are_left_alone():
     assert isinstance(policy.compute_rule(scope("compute", 0.1)), OnlineCompute)
     uplink = policy.send_rule(scope(budget=0.1))
     assert isinstance(uplink, OnlineSend)
-    assert (uplink.tradeoff, uplink.queue.length.tolist(), float(uplink.queue.floor)) == (2.0, [1.0] * 3, 0.001)
+    queue = uplink.queue
+    assert (uplink.tradeoff, queue.length.tolist(), float(queue.floor)) == (2.0, [1.0] * 3, 0.001)
     assert policy.compute_rule(scope("compute", 0.1)).tradeoff == 0.02  # left out of the table: the default
 
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from flexfl.control.policy import KNOBS
 from flexfl.errors import FlexFLError, RunDirectoryError
+from flexfl.parameters import KNOBS
 from flexfl.results import Run
 from flexfl.results.checkpoint import read_checkpoint, write_checkpoint
 from flexfl.results.columns import (

@@ -34,8 +34,8 @@ def bench(
     """Compare the engine's speed with plain torch (the limit) and with the oracle, in one process."""
     from rich.console import Console
 
+    from flexfl.experiments import bench as measured
     from flexfl.results.files import create_output_folder
-    from flexfl.sim import bench as measured
 
     console = Console(highlight=False)
     sizes = [size.strip() for size in scale.split(",") if size.strip()]

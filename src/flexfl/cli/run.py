@@ -89,7 +89,7 @@ def _run_one(
         from flexfl.sim.run import RunInterruptedError, simulate
     try:
         with ProgressLine(console, spec.train.iterations) as line:
-            result: Result = simulate(spec, out=directory, resume=resume, on_progress=line.update)
+            result: Result = simulate(spec, out=directory, resume=resume, observers=[line])
     except RunInterruptedError as stopped:
         typer.echo(f"flexfl: {stopped}; resume with: {shlex.join(resume_command)}", err=True)
         raise typer.Exit(INTERRUPTED) from None

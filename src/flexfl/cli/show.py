@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from types import TracebackType
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flexfl.parameters import KNOBS
+from flexfl.results.observer import Observer
 
 if TYPE_CHECKING:
     from flexfl.experiments import Cell, Outcome
@@ -29,7 +30,7 @@ _REFRESH_SECONDS = 0.2
 _PLAIN_LINES = 20
 
 
-class ProgressLine:
+class ProgressLine(Observer):
     """The progress of one run: a live display in a terminal, else (log, pipe) about twenty plain lines."""
 
     def __init__(self, console: Console, total: int) -> None:
@@ -55,6 +56,12 @@ class ProgressLine:
     ) -> None:
         if self._console.is_terminal:
             self._live.stop()
+
+    def iteration(self, progress: RunProgress, record: Mapping[str, Any]) -> None:
+        self.update(progress)
+
+    def end(self, progress: RunProgress, summary: Mapping[str, Any]) -> None:
+        self.update(progress)
 
     def update(self, progress: AnyProgress) -> None:
         """Show the progress, at most every `_REFRESH_SECONDS`."""

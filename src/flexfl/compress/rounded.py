@@ -42,7 +42,7 @@ class RoundedTopK:
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         values = rounded(vector, self.values)
         sendable = np.where(values != 0, vector, 0)
-        indices = np.flatnonzero(topk_mask(sendable, min(amount, np.count_nonzero(sendable))))
+        indices = np.flatnonzero(topk_mask(sendable, min(amount, int(np.count_nonzero(sendable)))))
         return Message(len(vector), indices, values[indices], self.values)
 
 
@@ -54,7 +54,7 @@ def rounded(values: NDArray[Any], form: str) -> NDArray[Any]:
     """
     within = np.clip(values, -_LARGEST[form], _LARGEST[form])
     if form == "float16":
-        return within.astype(np.float16).astype(values.dtype)
+        return np.asarray(within.astype(np.float16).astype(values.dtype))
     # bfloat16 is the upper half of a float32. Of a float64 the first rounding is to odd, so that two
     # roundings give what one would.
     single = within.astype(np.float32)

@@ -1,4 +1,4 @@
-"""The three knobs: draw this iteration's cost, decide, charge, observe, record. Written here and nowhere else.
+"""The three knobs: draw this iteration's cost, decide, charge, observe, record. Here and nowhere else.
 
 `Knob` is for computing (P3.1, (16), line 5), `Sender` for uplink and downlink (P3.2, P3.3, (17), (18),
 lines 7 and 11). The oracle, the engine and both ends of a deployment run these.
@@ -108,9 +108,12 @@ class _Controlled:
         self._rule_name = type(rule).__name__
         shape = np.shape(rule.pressure)
         if np.isfinite(rule.pressure).all() and shape != entities.shape:
-            must = f"must have a queue of shape {entities.shape} for {role}"
-            remedy = "make it with scope.queue(…), or give its budget that shape"
-            raise InputError([Fault(f"control.policy ({self._rule_name})", must, shape, remedy)], "the policy")
+            field, must = (
+                f"control.policy ({self._rule_name})",
+                f"must have a queue of shape {entities.shape}",
+            )
+            remedy = f"make it with scope.queue(…), or give the budget of {role} that shape"
+            raise InputError([Fault(field, must, shape, remedy)], "the policy")
 
     def _open(self, iteration: int) -> tuple[Moment, Cost]:
         """Return this iteration's moment and cost."""
@@ -128,9 +131,9 @@ class _Controlled:
 
     def _charge(self, charged: FloatArray) -> FloatArray:
         """Charge the rule; return what the decision was made against."""
-        pressure = self.rule.pressure
+        pressure, shape = self.rule.pressure, self.entities.shape
         self.rule.charge(charged)
-        return pressure if np.shape(pressure) == self.entities.shape else np.broadcast_to(pressure, self.entities.shape)
+        return pressure if np.shape(pressure) == shape else np.broadcast_to(pressure, shape)
 
     def _price(self, cost: Cost, amount: Any, moment: Moment) -> FloatArray:
         """Return what each entity's amount costs, checked."""
@@ -139,10 +142,14 @@ class _Controlled:
             charged = np.broadcast_to(charged, moment.shape)
         if charged.size and not (charged.min() >= 0 and charged.max() < np.inf):  # NaN is neither
             place = int(np.flatnonzero(~((charged >= 0) & np.isfinite(charged)))[0])
-            raise CostError(self.role, self.entities.name(place), charged.flat[place], moment.iteration)
+            raise CostError(self.role, self.entities.name(place), float(charged.flat[place]), moment.iteration)
         return charged
 
-    def _refuse(self, must: str, values: NDArray[Any], wrong: BoolArray, moment: Moment) -> DecisionError:
+    def _refuse(
+        self, must: str, values: NDArray[Any], wrong: BoolArray, moment: Moment, cost: Cost
+    ) -> DecisionError:
+        """Return the error for a decision; a cost that is to blame for it is reported instead."""
+        self._price(cost, np.ones(moment.shape), moment)
         place = int(np.flatnonzero(wrong)[0])
         who = self.entities.name(place)
         return DecisionError(self._rule_name, must, values.flat[place], who, moment.iteration)
@@ -167,7 +174,7 @@ class Knob(_Controlled):
     def decide(self, iteration: int) -> Computing:
         """Solve P3.1, charge (16), and draw who computes (line 5)."""
         moment, cost = self._open(iteration)
-        q = self._checked(self._ask(moment, cost), moment)
+        q = self._checked(self._ask(moment, cost), moment, cost)
         charged = self._price(cost, q, moment)
         pressure = self._charge(charged)
         computed = moment.uniform("bernoulli") < q
@@ -188,12 +195,12 @@ class Knob(_Controlled):
             return True
         return False
 
-    def _checked(self, q: FloatArray, moment: Moment) -> FloatArray:
+    def _checked(self, q: FloatArray, moment: Moment, cost: Cost) -> FloatArray:
         must = "a probability q in (0, 1]"
         if q.dtype.kind not in "fiu":
             raise DecisionError(self._rule_name, must, f"an array of {q.dtype}", "all", moment.iteration)
         if q.size and not (q.min() > 0 and q.max() <= 1):  # NaN is neither
-            raise self._refuse(must, q, ~((q > 0) & (q <= 1)), moment)
+            raise self._refuse(must, q, ~((q > 0) & (q <= 1)), moment, cost)
         return q
 
 
@@ -224,7 +231,7 @@ class Sender(_Controlled):
     def decide(self, iteration: int, vectors: Vectors) -> Sending:
         """Solve P3.2 (or P3.3) and charge (17) (or (18))."""
         moment, cost = self._opened(iteration)
-        amounts = self._checked(self._ask(moment, cost, vectors), vectors, moment)
+        amounts = self._checked(self._ask(moment, cost, vectors), vectors, moment, cost)
         return self._pay(amounts, vectors.components(amounts), vectors.nbytes(amounts), moment, cost)
 
     def send(self, iteration: int, b: FloatArray) -> tuple[list[Message], FloatArray, Sending]:
@@ -262,13 +269,13 @@ class Sender(_Controlled):
             self.cost.observe(components, charged)
         return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged))
 
-    def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment) -> IntArray:
-        must = "whole amounts from 0 on"
+    def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
         if amounts.dtype.kind not in "iu":
-            raise DecisionError(self._rule_name, must, f"an array of {amounts.dtype}", "all", moment.iteration)
+            found = f"an array of {amounts.dtype}"
+            raise DecisionError(self._rule_name, "whole amounts from 0 on", found, "all", moment.iteration)
         if amounts.size and not (amounts.min() >= 0 and (possible := vectors.possible(amounts)).all()):
             wrong = amounts < 0 if amounts.min() < 0 else ~possible
-            raise self._refuse("amounts that its compressor offers", amounts, wrong, moment)
+            raise self._refuse("amounts that its compressor offers", amounts, wrong, moment, cost)
         return amounts
 
     def state(self) -> State:

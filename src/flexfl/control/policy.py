@@ -93,7 +93,7 @@ class Scope:
     mean_cost: Any = field(default=None, compare=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
-        """Return the entities' share of a setting: from a table by knob, from a list by client, or as it is."""
+        """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""
         if isinstance(value, Mapping):
             value = value.get(self.knob, default.get(self.knob) if isinstance(default, Mapping) else default)
         return self.entities.pick(value)

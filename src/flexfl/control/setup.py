@@ -35,14 +35,13 @@ class Setup:
     def knob(self, entities: Entities, dim: int) -> Knob:
         """Return the knob of computing for these clients."""
         scope = self._scope("compute", entities)
-        return Knob("compute", self.costs["compute"], self.policy.compute_rule(scope), entities, self.streams, dim)
+        rule = self.policy.compute_rule(scope)
+        return Knob("compute", self.costs["compute"], rule, entities, self.streams, dim)
 
     def sender(self, role: str, entities: Entities, dim: int) -> Sender:
         """Return the uplink of these clients, or the downlink of the server."""
         rule = self.policy.send_rule(self._scope(role, entities))
-        return Sender(
-            role, self.costs[role], rule, entities, self.streams, dim, self.compressors[role]
-        )
+        return Sender(role, self.costs[role], rule, entities, self.streams, dim, self.compressors[role])
 
     def _scope(self, role: str, entities: Entities) -> Scope:
         mean_cost = getattr(self.costs[role], "mean_cost", None)

@@ -66,8 +66,10 @@ def cost_of_one(cost: Cost, place: int, shape: tuple[int, ...]) -> Callable[[Any
     """
     if not shape:
         return lambda amounts: np.asarray(cost(amounts))
-    if is_dataclass(cost) and not isinstance(cost, type):
-        one = replace(cost, **{entry.name: _share(getattr(cost, entry.name), place, shape) for entry in fields(cost)})
+    given: Any = cost
+    if is_dataclass(given) and not isinstance(given, type):
+        values = {entry.name: getattr(given, entry.name) for entry in fields(given)}
+        one = replace(given, **{name: _share(value, place, shape) for name, value in values.items()})
         return lambda amounts: np.asarray(one(amounts))
 
     def among_all(amounts: Any) -> FloatArray:

@@ -70,7 +70,8 @@ class MeasuredMessage:
     def observe(self, amount: Number | Count, cost: Number) -> None:
         k = np.asarray(amount)
         found = np.maximum(0.0, np.asarray(cost, dtype=float) - self.per_message) / np.maximum(k, 1)
-        self.estimate = np.where(k > 0, self.estimate + self.smoothing * (found - self.estimate), self.estimate)
+        share = np.where(k > 0, self.smoothing, 0.0)
+        self.estimate = np.asarray(self.estimate + share * (found - self.estimate))
 
     def state(self) -> State:
         return {"estimate": np.asarray(self.estimate)}

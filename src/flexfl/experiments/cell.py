@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from flexfl.errors import FlexFLError
+from flexfl.results.observer import Observer
+from flexfl.results.progress import Progress
 from flexfl.results.run import SPEC_FILE, read_spec
 from flexfl.spec.schema import Spec
 
@@ -71,6 +73,18 @@ def thread_count(cell: Cell, share: int, resume: bool) -> int:
     return share
 
 
+class _Reporter(Observer):
+    """Reports the progress of a cell every `REPORT_SECONDS`."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._last = report, 0.0
+
+    def iteration(self, progress: Progress, record: Mapping[str, Any]) -> None:
+        if (now := time.monotonic()) - self._last > REPORT_SECONDS:
+            self._last = now
+            self._report(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
+
+
 def run_cell(
     cell: Cell, share: int, resume: bool, report: Report, on_loaded: Callable[[], object] | None = None
 ) -> dict[str, Any]:
@@ -83,14 +97,6 @@ def run_cell(
         report: Called with the progress every `REPORT_SECONDS`.
         on_loaded: Called once torch is imported, just before the run starts.
     """
-    last_report = 0.0
-
-    def on_progress(progress: Any) -> None:
-        nonlocal last_report
-        if (now := time.monotonic()) - last_report > REPORT_SECONDS:
-            last_report = now
-            report(iteration=progress.iteration, accuracy=progress.evaluation.get("test_accuracy"))
-
     try:
         from flexfl.sim.run import RunInterruptedError, simulate  # imports torch
 
@@ -99,7 +105,7 @@ def run_cell(
         engine = cell.spec.engine.model_copy(update={"threads": thread_count(cell, share, resume)})
         spec = cell.spec.model_copy(update={"engine": engine})
         try:
-            summary = simulate(spec, out=cell.out, resume=resume, on_progress=on_progress).summary
+            summary = simulate(spec, out=cell.out, resume=resume, observers=[_Reporter(report)]).summary
         except RunInterruptedError as stopped:
             return {"state": "stopped", "error": str(stopped)}
         accuracy = summary["test_accuracy"]

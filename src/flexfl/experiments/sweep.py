@@ -23,10 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flexfl.errors import Fault, InputError
+from flexfl.errors import Fault, InputError, nearest
 from flexfl.experiments.cell import Cell
 from flexfl.spec.load import load_given, merged
-from flexfl.spec.names import nearest
 from flexfl.spec.schema import parse
 from flexfl.spec.seeds import seeds_of
 
@@ -108,12 +107,10 @@ class Sweep:
         ]
         for variant, change in self.variants.items():
             for values in itertools.product(*(axis.labelled() for axis in self.axes)):
-                given = merged(self.base, change)
-                parts = [variant] if variant else []
-                for name, axis, (label, value) in zip(names, self.axes, values, strict=True):
-                    given = merged(given, axis.change(value))
-                    parts.append(f"{name}={label}")
-                yield ", ".join(parts) or self.name, given
+                changes = [axis.change(value) for axis, (_, value) in zip(self.axes, values, strict=True)]
+                labels = [f"{name}={label}" for name, (label, _) in zip(names, values, strict=True)]
+                parts = [variant] * bool(variant) + labels
+                yield ", ".join(parts) or self.name, merged(self.base, change, *changes)
 
 
 def folder_name(label: str) -> str:

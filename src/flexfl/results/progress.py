@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from flexfl.results.run import Run
 
 @dataclass
 class Progress:
-    """Passed to `on_progress` after every iteration; covers the whole run so far."""
+    """Passed to observers; covers the whole run so far."""
 
     total: int
     iteration: int = 0
@@ -120,6 +120,3 @@ class Live:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
             return None
-
-
-OnProgress = Callable[[Progress], None]

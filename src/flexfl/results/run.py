@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.parameters import KNOBS
 from flexfl.errors import RunDirectoryError
+from flexfl.parameters import KNOBS
 from flexfl.results.columns import SPENT_COLUMN
 from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore

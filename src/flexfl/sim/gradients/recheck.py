@@ -65,7 +65,8 @@ class Probe:
 class Recheck:
     """Compare one client's gradient with that of its minibatch alone, in 1 of 64 iterations.
 
-    For each iteration in which the stream `RECHECK` is below `RECHECK_RATE`, call `pick`; for each chunk of clients, call `probe` before the pass and
+    In each iteration in which the stream `RECHECK` is below `RECHECK_RATE`, call `pick`; for each chunk
+    of clients, call `probe` before the pass and
     `compare` after it. All three return at once if there is nothing to check, as always on the loop.
     The iterations and clients come from the run's streams, so a resumed run checks the same ones.
 
