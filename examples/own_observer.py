@@ -14,7 +14,7 @@ from typing import Any
 
 from flexfl import Observer
 from flexfl.results.observer import RunInfo
-from flexfl.results.progress import Progress
+from flexfl.results.observer import Progress
 
 
 @dataclass

@@ -20,7 +20,7 @@ import psutil
 from flexfl.deploy.demo import Federation, federation
 from flexfl.deploy.plan import Plan
 from flexfl.results import Run
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 from flexfl.spec.load import load_spec
 
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from flexfl.compress import Compressor, PlainVectors, TopK
 from flexfl.control import Budget, Knob, Policy, Sender, Setup
 from flexfl.costs import ConstantCompute, ConstantMessage, CostModel
-from flexfl.results.observer import Observer, RunInfo
-from flexfl.results.progress import Progress
+from flexfl.results.observer import Observer, Progress, RunInfo
 from flexfl.state import has_memory
 from flexfl.streams import Entities, Moment, Streams
 from flexfl.wire import decode, encode

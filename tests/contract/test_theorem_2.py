@@ -6,10 +6,11 @@ is charged the expected cost; so it is tested without averaging.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from flexfl.control import Policy
 from small import CLIENTS, small_engine, small_spec
 
 BUDGET = {"compute": 0.25, "uplink": 0.05, "downlink": 0.02}
@@ -26,17 +27,24 @@ def right_hand_side(V, W, T, D, B):
 
 
 class Watched:
-    """A sending rule that notes the largest ‖b‖² it was asked about."""
+    """The online policy, whose sending rules note the largest ‖b‖² that they were asked about."""
 
-    def __init__(self, rule):
-        self.rule, self.queue, self.largest = rule, rule.queue, 0.0
+    def __init__(self, policy):
+        self.policy, self.largest = policy, {"uplink": 0.0, "downlink": 0.0}
 
-    def cut(self, cost):
-        return self.rule.cut(cost)
+    def compute_rule(self, scope):
+        return self.policy.compute_rule(scope)
 
-    def decide(self, cost, magnitudes, moment):
-        self.largest = max(self.largest, float(np.max(magnitudes.above(0.0)[1])))
-        return self.rule.decide(cost, magnitudes, moment)
+    def send_rule(self, scope):
+        rule = self.policy.send_rule(scope)
+        decide = rule.decide
+
+        def noted(cost, choices, moment):
+            self.largest[scope.knob] = max(self.largest[scope.knob], float(np.max(choices.energy)))
+            return decide(cost, choices, moment)
+
+        rule.decide = noted
+        return rule
 
 
 @pytest.mark.parametrize("V", [0.002, 0.02, 0.2])
@@ -44,11 +52,11 @@ class Watched:
 def test_violation_is_bounded(V, W):
     # The theorem is for queues with floor 0.
     control = {"policy": "online", "tradeoff": V, "initial_queue": W, "floor": 0.0}
-    watched = {}
+    watched = []
 
-    def watch(policy):
-        watched.update(uplink=Watched(policy.uplink), downlink=Watched(policy.downlink))
-        return Policy(policy.compute, **watched)
+    def watch(setup):
+        watched.append(Watched(setup.policy))
+        return replace(setup, policy=watched[0])
 
     engine = small_engine(small_spec(control, COSTS, BUDGET), watch=watch)
     spent = {"compute": np.zeros(CLIENTS), "uplink": np.zeros(CLIENTS), "downlink": 0.0}
@@ -64,7 +72,7 @@ def test_violation_is_bounded(V, W):
         inverse_prob = max(inverse_prob, float(record["compute_objective"].max()))
         T = t + 1
         if T in (1, 5, 20, 100, 400):
-            bounds = {"compute": inverse_prob} | {knob: rule.largest for knob, rule in watched.items()}
+            bounds = {"compute": inverse_prob} | watched[0].largest
             for knob, total in spent.items():
                 violation = np.max(total) / T - BUDGET[knob]
                 limit = right_hand_side(V, W, T, bounds[knob], largest_cost**2 / 2)

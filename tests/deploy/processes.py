@@ -12,7 +12,7 @@ import psutil
 
 from flexfl.deploy.demo import Federation
 from flexfl.deploy.plan import live_file
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 
 def job_process(parent: int, job: str) -> int:

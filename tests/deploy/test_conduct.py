@@ -22,7 +22,7 @@ from flexfl.deploy.protocol import Answer
 from flexfl.deploy.site import Site
 from flexfl.errors import FlexFLError, InputError, RunDirectoryError
 from flexfl.results import Run
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 from flexfl.wire import encode
 from flexfl.wire.envelope import seal, unseal
 

@@ -16,7 +16,7 @@ from flexfl.deploy.protocol import Acknowledgement, Hello, Question, Ready, Rest
 from flexfl.deploy.settings import SiteSettings
 from flexfl.deploy.site import Site
 from flexfl.errors import InputError
-from flexfl.results.progress import Live, Progress
+from flexfl.results.observer import Live, Progress
 from flexfl.spec.load import to_toml
 from flexfl.streams import Entities
 from flexfl.wire import WireError

@@ -8,7 +8,7 @@ import pytest
 
 from flexfl.deploy.watching import watch
 from flexfl.errors import FlexFLError
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 
 def told(iteration: int, state: str = "training") -> Live:

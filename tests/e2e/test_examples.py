@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples.own_compressor import OneMagnitude
+from examples.own_cost import TwoStateChannel
+from examples.own_observer import SpendingLog
+from examples.own_policy import SavingUp
 from safetensors.numpy import load_file
 
 import flexfl
 from deploy.in_memory import deploy, final_params
 from e2e.test_kill import VICTIM
-from examples.own_compressor import OneMagnitude
-from examples.own_cost import TwoStateChannel
-from examples.own_observer import SpendingLog
-from examples.own_policy import SavingUp
 from flexfl.experiments.sweep import load_sweep
 from flexfl.spec import load_spec
 
@@ -50,7 +50,9 @@ AS_SETTING = {
     "observer": ["track.log.kind=examples.own_observer:SpendingLog", "track.log.warn_at=1.0"],
 }
 AS_OBJECT = {
-    "cost": lambda: {"costs": {"uplink": TwoStateChannel(factors=[1.0, 2.0, 0.5], worse=np.array([2.0, 3.0, 4.0, 5.0]))}},
+    "cost": lambda: {
+        "costs": {"uplink": TwoStateChannel(factors=[1.0, 2.0, 0.5], worse=np.array([2.0, 3.0, 4.0, 5.0]))}
+    },
     "policy": lambda: {"control": {"policy": SavingUp(0.02)}},
     "compressor": lambda: {"compress": {"uplink": OneMagnitude(50), "downlink": OneMagnitude()}},
     "observer": lambda: {"observers": [SpendingLog(warn_at=1.0)]},

@@ -19,7 +19,7 @@ from flexfl.deploy.nvflare.processes import Process, wait_for_port
 from flexfl.deploy.nvflare.session import session
 from flexfl.deploy.plan import Plan
 from flexfl.results import Run
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 pytestmark = pytest.mark.filterwarnings("ignore:ssl_context is deprecated:DeprecationWarning")
 

@@ -379,7 +379,9 @@ def noise(params: Any, used: int, iteration: int) -> Any:
     return np.random.default_rng(used).normal(size=DIM), 0.0
 
 
-@pytest.mark.parametrize("restart", [{"a"}, {"server"}, {"a", "b", "server"}], ids=str)
+@pytest.mark.parametrize(
+    "restart", [{"a"}, {"server"}, {"a", "b", "server"}], ids=lambda names: "-".join(sorted(names))
+)
 def test_a_memory_survives_a_restart_bit_for_bit(restart: set[str]) -> None:
     """Of costs, rules and compressors, at clients and at the server."""
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from flexfl.cli.show import ProgressLine
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 
 def live(iteration: int, total: int = 100) -> Live:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from flexfl.errors import InputError
 from flexfl.experiments.paper import FIGURES, SETUPS, cells_of
 from flexfl.experiments.sweep import _shared_folders, folder_name, load_sweep
-from flexfl.spec.load import load_spec, merged
-from flexfl.spec.seeds import seeds_of
+from flexfl.spec.load import load_spec, merged, seeds_of
 
 
 def sweep_file(tmp_path: Path, text: str) -> Path:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flexfl.results.observer import RunInfo
-from flexfl.results.progress import Progress
+from flexfl.results.observer import Progress, RunInfo
 from flexfl.results.trackers import CsvTracker
 
 

@@ -15,8 +15,7 @@ from numpy.typing import DTypeLike
 from flexfl.algorithm.steps import equal_weights
 from flexfl.arrays import FloatArray, Number
 from flexfl.compress.message import dense_rows
-from flexfl.control.knobs import Computing, Sending
-from flexfl.control.setup import Setup
+from flexfl.control.knobs import Computing, Sending, Setup
 from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]

@@ -49,10 +49,9 @@ def run(
     from rich.console import Console
 
     from flexfl.cli.run_many import run_many
-    from flexfl.spec.load import load_spec
-    from flexfl.spec.seeds import seeds_of
+    from flexfl.spec.load import load_spec, seeds_of
 
-    numbers = seeds_of(seeds, "--seeds")
+    numbers = seeds_of(seeds, "--seeds") if seeds else ()
     resolved = {name: load_spec(name, set_ or []) for name in spec}
     console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False, markup=False)
     command = ["flexfl", "run", *spec, *(word for entry in set_ or [] for word in ("--set", entry))]
@@ -78,10 +77,13 @@ def _run_one(
     quiet: bool,
 ) -> None:
     """Run one spec in this process, with a progress bar."""
-    from flexfl.cli.data import ensure_datasets
     from flexfl.cli.show import ProgressLine, show_result
+    from flexfl.data.catalogue import CATALOGUE
 
-    ensure_datasets(console, [spec])
+    if spec.data.name in CATALOGUE:
+        from flexfl.cli.data import ensure_datasets
+
+        ensure_datasets(console, [spec])
     if resume and not directory.exists():
         typer.echo(f"flexfl: {directory} holds no run yet; starting one", err=True)
     # Torch takes a second to import: faults of the spec are reported before.

@@ -21,8 +21,8 @@ from flexfl.results.observer import Observer
 if TYPE_CHECKING:
     from flexfl.experiments import Cell, Outcome
     from flexfl.report.evidence import Evidence
-    from flexfl.results.progress import Live as LiveProgress
-    from flexfl.results.progress import Progress as RunProgress
+    from flexfl.results.observer import Live as LiveProgress
+    from flexfl.results.observer import Progress as RunProgress
 
     AnyProgress = RunProgress | LiveProgress
 

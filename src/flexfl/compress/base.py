@@ -107,3 +107,24 @@ class Choices(Protocol):
     def offers(self, place: int) -> Offers:
         """Return all that could be sent of one of the vectors."""
         ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """Choices that tell, without looking at every vector, what no compressor can do better.
+
+    Optional: with it, a search looks only at vectors that may have something to send.
+    """
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        ...
+
+    def most(self, components: IntArray) -> FloatArray:
+        """Return, for k (K, 1), a number that what k components take off ‖b‖² is not above, (K, N)."""
+        ...
+
+    def at_best(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        """Return #{j : |b_j| > cut} and the sum of these b_j²: `above` if all values arrived as they are."""
+        ...

@@ -36,22 +36,42 @@ class PlainVectors:
         assert isinstance(self._compressor, LargestFirst)
         return self._compressor.gains(self._vectors)
 
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self._rows.shape[1]
+
     def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
-        limit = np.asarray(cut)[..., None]
-        # Exact values are compared as they are: squares of small numbers would be rounded, or vanish.
-        exact = getattr(self._compressor, "exact", False)
-        chosen = np.abs(self._vectors) > limit if exact else self._gains > np.square(limit)
+        if getattr(self._compressor, "exact", False):
+            return self.at_best(cut, enough)
+        chosen = self._gains > np.square(np.asarray(cut))[..., None]
         counts = np.asarray(np.count_nonzero(chosen, axis=-1))
         return counts, np.asarray(np.sum(self._gains, axis=-1, where=chosen))
 
+    def at_best(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        # Values are compared as they are: squares of small numbers would be rounded, or vanish.
+        chosen = np.abs(self._vectors) > np.asarray(cut)[..., None]
+        counts = np.asarray(np.count_nonzero(chosen, axis=-1))
+        squares = np.square(self._vectors, dtype=np.float64)
+        return counts, np.asarray(np.sum(squares, axis=-1, where=chosen))
+
+    def most(self, components: IntArray) -> FloatArray:
+        return np.broadcast_to(self.energy.reshape(-1), (len(components), len(self._rows)))
+
+    @cached_property
+    def _sendable(self) -> IntArray:
+        """How many components a message can hold: of largest-first compressors only."""
+        exact = getattr(self._compressor, "exact", False)
+        return np.asarray(np.count_nonzero(self._vectors if exact else self._gains > 0, axis=-1))
+
     def everything(self) -> IntArray:
         if self.largest_first:
-            return self.above(0.0)[0]
+            return self._sendable
         return self._each(lambda offers: int(np.argmin(offers.kept)))
 
     def at_most(self, components: Count) -> IntArray:
         if self.largest_first:
-            return np.minimum(components, self.above(0.0)[0])
+            return np.minimum(components, self._sendable)
         wanted = spread(components, self.shape).reshape(-1)
         return np.array(
             [
@@ -68,7 +88,7 @@ class PlainVectors:
     def components(self, amounts: IntArray) -> IntArray:
         """Return k of each sender, for checked amounts."""
         if self.largest_first:
-            return np.minimum(amounts, self.above(0.0)[0])
+            return np.minimum(amounts, self._sendable)
         return self._of_amounts(amounts, "components")
 
     def nbytes(self, amounts: IntArray) -> IntArray:

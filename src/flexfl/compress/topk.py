@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, spread
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray
 from flexfl.compress.base import Offers, Random
 from flexfl.compress.message import Message, message_bytes
 
@@ -60,7 +60,7 @@ def topk_mask(vectors: FloatArray, num_sent: Count) -> BoolArray:
     """
     vectors = np.asarray(vectors)
     dim = vectors.shape[-1]
-    k = spread(num_sent, vectors.shape[:-1])
+    k = np.broadcast_to(num_sent, vectors.shape[:-1])
     rows = np.abs(vectors).reshape(-1, dim)
     mask = np.zeros(rows.shape, dtype=np.bool_)
     for row, chosen, count in zip(rows, mask, k.reshape(-1), strict=True):

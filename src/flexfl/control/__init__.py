@@ -1,11 +1,10 @@
 """Algorithm 2: who computes, what is sent, within the budgets."""
 
 from flexfl.control.baselines import FixedProb, Full, Periodic, Randomised, TopKRatio
-from flexfl.control.knobs import Computing, Knob, Sender, Sending
+from flexfl.control.knobs import Computing, Knob, Sender, Sending, Setup
 from flexfl.control.online import Online
 from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Rule, Scope, SendRule
 from flexfl.control.queues import VirtualQueue, next_queue
-from flexfl.control.setup import Setup
 from flexfl.registry import Family
 
 POLICIES = Family(

@@ -17,7 +17,7 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray
 from flexfl.compress.base import Choices, Compressor
 from flexfl.compress.message import Message
 from flexfl.compress.plain import PlainVectors
-from flexfl.control.policy import ComputeRule, SendRule
+from flexfl.control.policy import Budget, ComputeRule, Policy, Scope, SendRule
 from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.errors import CostError, DecisionError, Fault, InputError
 from flexfl.state import State, restore_all, state_of
@@ -142,7 +142,9 @@ class _Controlled:
             charged = np.broadcast_to(charged, moment.shape)
         if charged.size and not (charged.min() >= 0 and charged.max() < np.inf):  # NaN is neither
             place = int(np.flatnonzero(~((charged >= 0) & np.isfinite(charged)))[0])
-            raise CostError(self.role, self.entities.name(place), float(charged.flat[place]), moment.iteration)
+            raise CostError(
+                self.role, self.entities.name(place), float(charged.flat[place]), moment.iteration
+            )
         return charged
 
     def _refuse(
@@ -285,3 +287,39 @@ class Sender(_Controlled):
         self._ahead = None
         super().restore(state)
         restore_all(state, compressor=self.compressor)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A policy with its costs, compressors and budgets, each by knob.
+
+    Attributes:
+        policy: makes the rules.
+        costs: a model for compute, uplink and downlink.
+        compressors: one for uplink and downlink.
+        budgets: by knob; None for no limit.
+        streams: of the run.
+        iterations: T.
+    """
+
+    policy: Policy
+    costs: Mapping[str, CostModel]
+    compressors: Mapping[str, Compressor]
+    budgets: Mapping[str, Budget | None]
+    streams: Streams
+    iterations: int = 0
+
+    def knob(self, entities: Entities, dim: int) -> Knob:
+        """Return the knob of computing for these clients."""
+        scope = self._scope("compute", entities)
+        rule = self.policy.compute_rule(scope)
+        return Knob("compute", self.costs["compute"], rule, entities, self.streams, dim)
+
+    def sender(self, role: str, entities: Entities, dim: int) -> Sender:
+        """Return the uplink of these clients, or the downlink of the server."""
+        rule = self.policy.send_rule(self._scope(role, entities))
+        return Sender(role, self.costs[role], rule, entities, self.streams, dim, self.compressors[role])
+
+    def _scope(self, role: str, entities: Entities) -> Scope:
+        mean_cost = getattr(self.costs[role], "mean_cost", None)
+        return Scope(role, entities, self.budgets.get(role), self.iterations, mean_cost)

@@ -19,9 +19,8 @@ from flexfl.control import search
 from flexfl.control.baselines import FixedCompute, SendAll
 from flexfl.control.policy import ComputeRule, Rule, Scope, SendRule
 from flexfl.control.queues import VirtualQueue
-from flexfl.costs.affine import Affine
 from flexfl.costs.base import Cost
-from flexfl.costs.linear import Linear
+from flexfl.costs.linear import Affine, Linear
 from flexfl.parameters import Rule as NumberRule
 from flexfl.parameters import above_zero, from_zero
 from flexfl.state import State

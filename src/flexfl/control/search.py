@@ -7,93 +7,97 @@ Over q, which is continuous, `compute_prob` says what it promises.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from flexfl.arrays import FloatArray, IntArray, Number
-from flexfl.compress.base import Choices
-from flexfl.costs.base import Cost, cost_of_one
+from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
+from flexfl.compress.base import Bounded, Choices
+from flexfl.control.binned import MARGIN, Binned, least_in_bins
+from flexfl.control.objective import AT_ONCE, Objective, priced
+from flexfl.costs.base import Cost
+from flexfl.costs.linear import Affine
 
 _SMALLEST_PROB = 1e-6
 _LOG_GRID, _EVEN_GRID = 4096, 8192
 _REFINEMENTS = 8
 _FINE = 17
-_AT_ONCE = 2**20
-"""Objectives that are weighed at once: temporaries stay within some ten megabytes."""
-
-
-@runtime_checkable
-class Binned(Protocol):
-    """Choices whose components can be counted by magnitude, without sorting them."""
-
-    def bins(self, place: int) -> tuple[IntArray, FloatArray]:
-        """Return k and ‖b − v‖² at the edges of bins of magnitude, from k = 0 to all non-zero components."""
-        ...
-
-    def inside(self, place: int, bin_: int) -> FloatArray:
-        """Return ‖b − v‖² for each k within a bin, after its lower edge up to its upper edge."""
-        ...
+_STEPS = 8
+"""Points of the grid of k in an octave."""
 
 
 def amounts(V: Number, Phi: Number, cost: Cost, choices: Choices) -> IntArray:
     """Return the amounts that minimise V·‖b − v‖² + Φ·φ(k), of each entity; the smallest among equals.
 
-    For a cost that is `monotone`, a vector that cannot pay for the cheapest message is not looked at, and
-    bins of components are ruled out as a whole: within a bin, the objective is at least what its first
-    component costs plus what its last leaves behind.
+    For a cost that is `monotone`, a vector that cannot pay for any message is not looked at, and for top-k
+    bins of components are ruled out as a whole (`binned`). For all others every amount is tried.
     """
-    energy = choices.energy
-    shape = energy.shape
-    weight, queue = np.broadcast_to(V, shape).reshape(-1), np.broadcast_to(Phi, shape).reshape(-1)
-    best = np.zeros(energy.size, dtype=np.int64)
+    shape = choices.energy.shape
+    objective = Objective(V, Phi, cost, shape)
+    best = np.zeros(len(objective.places), dtype=np.int64)
     monotone = bool(getattr(cost, "monotone", False))
-    places = range(energy.size)
-    if monotone:
-        cheapest = np.broadcast_to(_priced(np.broadcast_to(Phi, shape), cost(1)), shape).reshape(-1)
-        idle = np.broadcast_to(_priced(np.broadcast_to(Phi, shape), cost(0)), shape).reshape(-1)
-        # With a margin for sums in another order: a vector on the edge is looked at.
-        places = np.flatnonzero(weight * energy.reshape(-1) * (1 + 1e-9) >= cheapest - idle).tolist()
-    for place in places:
-        price = _Price(float(weight[place]), float(queue[place]), cost_of_one(cost, place, shape))
-        if monotone and choices.largest_first and isinstance(choices, Binned):
-            best[place] = price.least_in_bins(choices, place)
-        else:
-            best[place] = price.least(choices, place)
+    binned = monotone and choices.largest_first and isinstance(choices, Binned)
+    if isinstance(cost, Affine) and isinstance(choices, Bounded) and not binned:
+        places = np.flatnonzero(_pays(V, Phi, cost, choices))
+    elif monotone:
+        reach = _reach(objective, choices)
+        places = np.flatnonzero(reach)
+    else:
+        places = objective.places
+    if binned and len(places):
+        assert isinstance(choices, Binned)
+        best[places] = least_in_bins(objective.of(places), choices, reach[places])
+    elif len(places):
+        for place in places.tolist():
+            offers = choices.offers(place)
+            one = objective.of(np.array([place]))
+            best[place] = np.argmin(one(offers.components[:, None], offers.kept[:, None]))
     return best.reshape(shape)
 
 
-class _Price:
-    """The objective of one entity."""
+def _pays(V: Number, Phi: Number, cost: Affine, choices: Bounded) -> BoolArray:
+    """Return which vectors could pay for a message if their largest components arrived as they are, (...).
 
-    def __init__(self, V: float, Phi: float, cost: Any) -> None:
-        self._V, self._Phi, self._cost = V, Phi, cost
+    No compressor takes more off ‖b‖² with k components than top-k does, for which there is a closed form.
+    """
+    Phi = np.asarray(Phi, dtype=np.float64)
+    beta, gamma = cost.per_message, cost.per_component
+    k, energy = choices.at_best(np.sqrt(Phi * gamma / V), enough=Phi * beta / V * (1 - MARGIN))
+    return np.asarray((k > 0) & (V * energy * (1 + MARGIN) >= Phi * (beta + gamma * k)))
 
-    def _objective(self, k: IntArray, kept: FloatArray) -> FloatArray:
-        return np.asarray(_priced(np.asarray(self._Phi), self._cost(k)) + self._V * kept)
 
-    def least(self, choices: Choices, place: int) -> int:
-        """Try every amount."""
-        offers = choices.offers(place)
-        return int(np.argmin(self._objective(offers.components, offers.kept)))
+def _reach(objective: Objective, choices: Choices) -> IntArray:
+    """Return the largest k that could be better than to send nothing, 0 where there is none, (N,).
 
-    def least_in_bins(self, choices: Binned, place: int) -> int:
-        """Try every k, except in bins that cannot hold the best one."""
-        k, kept = choices.bins(place)
-        at_edges = self._objective(k, kept)
-        edge = int(np.argmin(at_edges))
-        best, found = float(at_edges[edge]), int(k[edge])
-        bound = self._objective(k[:-1] + 1, kept[1:])
-        wide = (np.diff(k) > 1) & (bound <= best + 1e-9 * abs(best))
-        for bin_ in np.flatnonzero(wide)[np.argsort(bound[wide], kind="stable")].tolist():
-            if bound[bin_] > best + 1e-9 * abs(best):
-                break
-            inside = np.arange(k[bin_] + 1, k[bin_ + 1] + 1)
-            values = self._objective(inside, choices.inside(place, bin_))
-            least = int(np.argmin(values))
-            if (values[least], inside[least]) < (best, found):
-                best, found = float(values[least]), int(inside[least])
-        return found
+    From one k of a grid to the next, a cost that never falls is at least what it is at the lower end, and
+    the components take off at most what they could take off at the upper end.
+    """
+    energy = choices.energy.reshape(-1)
+    reach = np.zeros(len(energy), dtype=np.int64)
+    some = (energy > 0) & np.isfinite(energy)
+    if not some.any():
+        return reach
+    idle = objective.price(np.zeros((1, len(energy)), dtype=np.int64))
+    if not isinstance(choices, Bounded):
+        first = objective.price(np.ones((1, len(energy)), dtype=np.int64))
+        pays = some & (objective.V * energy * (1 + MARGIN) >= (first - idle)[0])
+        return np.where(pays, np.iinfo(np.int64).max, 0)
+    grid = _grid(choices.dim)
+    at_once = max(1, AT_ONCE // len(energy))
+    for begin in range(0, len(grid) - 1, at_once):
+        ends = grid[begin : begin + at_once + 1, None]
+        price = objective.price(np.broadcast_to(ends[:-1] + 1, (len(ends) - 1, len(energy))))
+        pays = some & (objective.V * choices.most(ends[1:]) * (1 + MARGIN) >= price - idle)
+        reach = np.maximum(reach, np.where(pays, ends[1:], 0).max(axis=0))
+    return reach
+
+
+@lru_cache(maxsize=8)
+def _grid(dim: int) -> IntArray:
+    """Return 0 = k₀ < k₁ < … = D, even in log k."""
+    octaves = np.arange(int(np.log2(dim) * _STEPS) + 1) / _STEPS
+    return np.unique(np.concatenate([[0, dim], np.minimum(np.ceil(2**octaves), dim)])).astype(np.int64)
 
 
 def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
@@ -112,7 +116,7 @@ def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
     shape = np.broadcast_shapes(Lam.shape, np.shape(V))
 
     def objective(q: FloatArray) -> FloatArray:
-        return np.broadcast_to(V / q + _priced(Lam, cost(q)), q.shape)
+        return np.broadcast_to(V / q + priced(Lam, cost(q)), q.shape)
 
     grid = np.union1d(
         np.geomspace(_SMALLEST_PROB, 1.0, _LOG_GRID), np.linspace(0.0, 1.0, _EVEN_GRID + 1)[1:]
@@ -144,7 +148,7 @@ def _better(
 def _blocks(grid: FloatArray, named: Any, shape: tuple[int, ...]) -> Iterator[FloatArray]:
     """Yield the grid, and breakpoints with their neighbours, as candidates (C, ...) a block at a time."""
     entities = max(1, int(np.prod(shape)))
-    block = max(1, _AT_ONCE // entities)
+    block = max(1, AT_ONCE // entities)
     for begin in range(0, len(grid), block):
         part = grid[begin : begin + block].reshape(-1, *[1] * len(shape))
         yield np.broadcast_to(part, (len(part), *shape))
@@ -154,8 +158,3 @@ def _blocks(grid: FloatArray, named: Any, shape: tuple[int, ...]) -> Iterator[Fl
             points = points.reshape(-1, *[1] * len(shape))
         near = np.concatenate([np.nextafter(points, 0.0), points, np.nextafter(points, 1.0)])
         yield np.broadcast_to(np.clip(near, _SMALLEST_PROB, 1.0), (len(near), *shape))
-
-
-def _priced(queue: FloatArray, cost: FloatArray) -> FloatArray:
-    """Return queue times cost; an infinite cost stays forbidden where the queue is empty (0·∞)."""
-    return np.where(np.isinf(cost), np.inf, queue * np.where(np.isinf(cost), 0.0, cost))

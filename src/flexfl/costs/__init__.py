@@ -1,8 +1,14 @@
 """What a decision costs: the protocol, and the costs that ship."""
 
-from flexfl.costs.affine import Affine, ConstantMessage, FadingChannel
 from flexfl.costs.base import Cost, CostModel, Measured
-from flexfl.costs.linear import ConstantCompute, Linear, UniformCompute
+from flexfl.costs.linear import (
+    Affine,
+    ConstantCompute,
+    ConstantMessage,
+    FadingChannel,
+    Linear,
+    UniformCompute,
+)
 from flexfl.costs.measured import MeasuredCompute, MeasuredMessage
 from flexfl.costs.packets import PacketMessage, Staircase
 from flexfl.registry import Family

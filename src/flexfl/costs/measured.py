@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.arrays import Count, FloatArray, Number
-from flexfl.costs.affine import Affine
-from flexfl.costs.linear import Linear
+from flexfl.costs.linear import Affine, Linear
 from flexfl.parameters import Rule, Share, from_zero
 from flexfl.state import State
 from flexfl.streams import Moment

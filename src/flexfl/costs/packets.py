@@ -14,7 +14,7 @@ from flexfl.streams import Moment
 
 @dataclass(frozen=True)
 class Staircase:
-    """φ = c·⌈k / m⌉: c `per_packet`, m `components` in a packet. No closed form: `control.search` solves it."""
+    """φ = c·⌈k / m⌉: c `per_packet`, m `components` in a packet; `control.search` solves it."""
 
     monotone: ClassVar[bool] = True
     per_packet: FloatArray

@@ -18,8 +18,7 @@ from flexfl.deploy.protocol import Server, SqliteStore
 from flexfl.deploy.record import Record
 from flexfl.errors import RunDirectoryError, in_words
 from flexfl.results.directory import RunDirectory
-from flexfl.results.observer import Observer
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live, Observer
 from flexfl.results.run import SPEC_FILE, SUMMARY_FILE
 from flexfl.streams import Entities
 

@@ -22,7 +22,7 @@ from flexfl.deploy.link import Link
 from flexfl.deploy.protocol import Answer, Hello, ProtocolError, Ready, Restarted, Server
 from flexfl.deploy.record import Record, mean_evaluation
 from flexfl.errors import FlexFLError
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 from flexfl.wire import WireError
 from flexfl.wire.envelope import unseal
 

@@ -19,7 +19,7 @@ from flexfl.deploy.plan import STATE_FILE, Plan, live_file
 from flexfl.deploy.settings import SITE_FILE
 from flexfl.deploy.watching import OnLive, watch
 from flexfl.errors import FlexFLError, RunDirectoryError
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 _START_SECONDS = 60.0
 

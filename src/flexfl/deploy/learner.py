@@ -14,8 +14,7 @@ from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.evaluate import Evaluator
 from flexfl.models.build import Loss
-from flexfl.models.flat import FlatModel
-from flexfl.models.generator import seed_generator
+from flexfl.models.flat import FlatModel, seed_generator
 from flexfl.streams import Streams
 
 Vector = NDArray[Any]

@@ -17,11 +17,9 @@ import numpy as np
 from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.protocol import Server
 from flexfl.results.columns import PER_CLIENT
-from flexfl.results.directory import RunDirectory
-from flexfl.results.observer import Observer, Observers, RunInfo
-from flexfl.results.progress import Progress
+from flexfl.results.directory import DirectoryWriter, RunDirectory
+from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.run import Run
-from flexfl.results.writer import DirectoryWriter
 
 _UNKNOWN = {"compute_queue", "uplink_queue", "compute_objective", "uplink_objective"}
 """What is not known of a client that did not answer; it spends and sends nothing."""

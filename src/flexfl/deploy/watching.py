@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from flexfl.errors import FlexFLError
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 OnLive = Callable[[Live], None]
 _POLLS_PER_CHECK = 10

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flexfl.errors import FlexFLError
-from flexfl.results.observer import Observer
-from flexfl.results.progress import Progress
+from flexfl.results.observer import Observer, Progress
 from flexfl.results.run import SPEC_FILE, read_spec
 from flexfl.spec.schema import Spec
 

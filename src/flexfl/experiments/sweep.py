@@ -25,9 +25,8 @@ from typing import Any
 
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.experiments.cell import Cell
-from flexfl.spec.load import load_given, merged
+from flexfl.spec.load import load_given, merged, seeds_of
 from flexfl.spec.schema import parse
-from flexfl.spec.seeds import seeds_of
 
 _KEYS = ("base", "seeds", "set", "grid", "variant")
 

@@ -1,4 +1,4 @@
-"""Observers: what looks on at a run, simulated or deployed, and is told what happens.
+"""Observers: what looks on at a run, simulated or deployed; and how far the run is.
 
 The run directory, the terminal line and trackers are observers. An observer of one's own subclasses
 `Observer` and overrides what it needs:
@@ -10,20 +10,25 @@ The run directory, the terminal line and trackers are observers. An observer of 
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from flexfl.parameters import KNOBS
+from flexfl.results.run import Run
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from flexfl.results.progress import Progress
 
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a run is, told at its beginning.
+    """What a run is, passed to observers at its beginning.
 
     Attributes:
         path: the run directory; None for a run that leaves none behind.
@@ -68,7 +73,7 @@ class Observer:
 
 @dataclass(frozen=True)
 class Observers(Observer):
-    """Several observers as one, told in their order."""
+    """A sequence of observers as one, called in their order."""
 
     members: Sequence[Observer] = ()
 
@@ -91,3 +96,110 @@ class Observers(Observer):
     def end(self, progress: Progress, summary: Mapping[str, Any]) -> None:
         for member in self.members:
             member.end(progress, summary)
+
+
+@dataclass
+class Progress:
+    """Passed to observers; covers the whole run so far."""
+
+    total: int
+    iteration: int = 0
+    started_at: int = 0
+    evaluation: Mapping[str, float | None] = field(default_factory=dict)
+    budgets: Mapping[str, float | None] = field(default_factory=dict)
+    seconds_before: float = 0.0
+    _spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KNOBS, 0.0))
+    _clock: float = field(default_factory=time.perf_counter)
+
+    @property
+    def average_cost(self) -> dict[str, float]:
+        """Average cost of each knob, over clients and iterations."""
+        return {knob: spent / max(1, self.iteration) for knob, spent in self._spent.items()}
+
+    @property
+    def seconds(self) -> float:
+        """Seconds spent training, including those before the run was resumed."""
+        return self.seconds_before + time.perf_counter() - self._clock
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds until the run ends; None before the first iteration."""
+        done = self.iteration - self.started_at
+        if not done:
+            return None
+        return (time.perf_counter() - self._clock) / done * (self.total - self.iteration)
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add the record of one iteration."""
+        self.iteration += 1
+        self._spent["compute"] += float(np.mean(record["compute_spent"]))
+        self._spent["uplink"] += float(np.mean(record["uplink_cost"]))
+        self._spent["downlink"] += record["downlink_cost"]
+
+    def resume(self, run: Run, iteration: int, seconds: float) -> None:
+        """Continue from what an earlier process has done.
+
+        Args:
+            run: The run so far.
+            iteration: The iteration to continue from.
+            seconds: Seconds that training has taken so far.
+        """
+        self.iteration = self.started_at = iteration
+        self.seconds_before = seconds
+        for knob in KNOBS:
+            average = run.average_cost(knob)
+            self._spent[knob] = float(average[-1]) * len(average) if len(average) else 0.0
+        if len(run.evaluations["iteration"]):
+            last = {name: float(column[-1]) for name, column in run.evaluations.items()}
+            self.evaluation = {name: None if np.isnan(value) else value for name, value in last.items()}
+
+
+@dataclass(frozen=True)
+class Live:
+    """A snapshot of the progress for other processes, stored in a small file that is replaced atomically."""
+
+    total: int
+    iteration: int
+    evaluation: Mapping[str, float | None]
+    budgets: Mapping[str, float | None]
+    average_cost: Mapping[str, float]
+    seconds_left: float | None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, progress: Progress, **more: Any) -> Live:
+        """Return a snapshot of `progress`, with additional fields `more`."""
+        metrics = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
+        return cls(progress.total, progress.iteration, *metrics, more)
+
+    @classmethod
+    def failed(cls, error: str) -> Live:
+        """Return the status of a run that failed before its first iteration."""
+        return cls(0, 0, {}, {}, {}, None, {"state": "failed", "error": error})
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has finished, failed or been stopped."""
+        return self.more.get("state") in ("finished", "failed", "stopped")
+
+    def write(self, path: Path) -> None:
+        """Replace the status file at `path`."""
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(vars(self)), encoding="utf-8")
+        partial.replace(path)
+
+    @classmethod
+    def read(cls, path: Path) -> Live | None:
+        """Read a status file; return None if there is none yet."""
+        try:
+            return cls.parse(path.read_text(encoding="utf-8"))
+        except OSError:
+            return None
+
+    @classmethod
+    def parse(cls, text: str) -> Live | None:
+        """Parse a status; return None if the text is not a status."""
+        try:
+            return cls(**json.loads(text))
+        except (ValueError, TypeError):
+            return None

@@ -17,15 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.arrays import FloatArray, IntArray
-from flexfl.control.knobs import Computing
-from flexfl.control.setup import Setup
+from flexfl.control.knobs import Computing, Setup
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.mapped import leave_memory
 from flexfl.models.build import Loss
-from flexfl.models.flat import FlatModel
-from flexfl.models.generator import own_generator, seed_generator
+from flexfl.models.flat import FlatModel, own_generator, seed_generator
 from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, choose
 from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
 from flexfl.sim.plain_residuals import residuals_for

@@ -302,35 +302,3 @@ def move(residual: Array, rows: Array, cut: Array, last: Array, weights: Array, 
                 sent = value if abs(value) > limit else residual.dtype.type(0)
                 sums[j] += weight * sent
                 vector[j] = value - sent
-
-
-@njit(cache=True)
-def squares_by_bin(vector: Array, bits: Array, shift: int) -> tuple[Array, Array]:
-    """How many non-zero components have their magnitude in each bin, and the sum of their squares.
-
-    Bins are by exponent and four digits of the mantissa, as in `find_cuts`.
-    """
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    count = np.zeros(int((sign - bits.dtype.type(1)) >> places) + 1, dtype=np.int64)
-    total = np.zeros(len(count))
-    for j in range(len(vector)):
-        if vector[j] != 0:
-            place = (bits[j] & ~sign) >> places
-            count[place] += 1
-            total[place] += np.float64(vector[j]) * np.float64(vector[j])
-    return count, total
-
-
-@njit(cache=True)
-def magnitudes_in_bin(vector: Array, bits: Array, shift: int, chosen: int, count: int) -> Array:
-    """The magnitudes of the `count` non-zero components in a bin, in no order."""
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    inside = np.empty(count, dtype=vector.dtype)
-    found = 0
-    for j in range(len(vector)):
-        if vector[j] != 0 and (bits[j] & ~sign) >> places == chosen:
-            inside[found] = abs(vector[j])
-            found += 1
-    return inside

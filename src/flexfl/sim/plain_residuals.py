@@ -19,6 +19,9 @@ from flexfl.streams import Entities, Moment, Streams
 _KEPT = 2**23
 """Components of rows whose offers are kept within an iteration: some hundred megabytes at the most."""
 
+_MARGIN = 1e-9
+"""For sums in another order: a row that comes so near to sending is looked at."""
+
 _FUSED: dict[type, type[Residuals]] = {TopK: Residuals}
 """Compressors with passes of their own, by exact type: a subclass may do anything."""
 
@@ -59,12 +62,17 @@ class PlainResiduals(Residuals):
         self.largest_first = isinstance(compressor, LargestFirst)
         self._moment: Moment | None = None
         self._opened: dict[int, PlainVectors] = {}
+        self._asked: dict[tuple[int, int], tuple[int, int]] = {}
 
     def expect(self, cut: Number, moment: Moment | None = None) -> None:
-        """Begin an iteration; the threshold is of no use here."""
+        """Begin an iteration; what enters is measured for exact values, which no compressor can beat."""
+        super().expect(cut)
         if moment is not None:
             self._moment = moment
-        self._opened = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._opened, self._asked = {}, {}
 
     def _opened_row(self, place: int) -> PlainVectors:
         assert self._moment is not None
@@ -82,10 +90,11 @@ class PlainResiduals(Residuals):
         return found.reshape(self._shape)
 
     def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
-        cuts = np.broadcast_to(cut, self._shape).reshape(-1)
-        # No component gains more than its square: what a row has in all bounds its excess.
+        cuts = np.broadcast_to(cut, self._shape).reshape(-1).astype(np.float64)
         level = np.broadcast_to(enough, self._shape).reshape(-1)
-        rows = np.flatnonzero((self.energy.reshape(-1) * (1 + 1e-9) >= level) & (self.energy.reshape(-1) > 0))
+        # No component gains more than its square: the excess of exact values bounds a row's excess.
+        count, energy = (found.reshape(-1) for found in self.at_best(cut, level.reshape(self._shape) * (1 - _MARGIN)))
+        rows = np.flatnonzero((count > 0) & (energy * (1 + _MARGIN) >= level + count * np.square(cuts)))
         counts, gains = np.zeros(len(cuts), dtype=np.int64), np.zeros(len(cuts))
         for row in rows.tolist():
             counts[row], gains[row] = self._opened_row(row).above(cuts[row])
@@ -104,23 +113,34 @@ class PlainResiduals(Residuals):
     def offers(self, place: int) -> Offers:
         return self._opened_row(place).offers(0)
 
-    bins = inside = None  # type: ignore[assignment]
+    binned = None  # type: ignore[assignment]
 
     def possible(self, amounts: IntArray) -> BoolArray:
+        if self.largest_first:
+            return super().possible(amounts)
         listed = np.broadcast_to(amounts, self._shape).reshape(-1)
-        senders = np.flatnonzero(listed)
         found = np.ones(len(listed), dtype=bool)
-        for row in senders.tolist():
+        for row in np.flatnonzero(listed).tolist():
             found[row] = bool(self._opened_row(row).possible(np.asarray(listed[row])))
         return found.reshape(self._shape)
 
     def components(self, amounts: IntArray) -> IntArray:
-        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
-        return self._each(np.flatnonzero(listed), lambda row, one: one.components(np.asarray(listed[row])))
+        return self._sizes_of(amounts, 0)
 
     def nbytes(self, amounts: IntArray) -> IntArray:
+        return self._sizes_of(amounts, 1)
+
+    def _sizes_of(self, amounts: IntArray, which: int) -> IntArray:
+        """Return k or the size of each message; both are found at once, since a row may have to be opened."""
         listed = np.broadcast_to(amounts, self._shape).reshape(-1)
-        return self._each(np.flatnonzero(listed), lambda row, one: one.nbytes(np.asarray(listed[row])))
+        found = np.zeros(len(listed), dtype=np.int64)
+        for row in np.flatnonzero(listed).tolist():
+            key = row, int(listed[row])
+            if key not in self._asked:
+                one, amount = self._opened_row(row), np.asarray(listed[row])
+                self._asked[key] = int(one.components(amount)), int(one.nbytes(amount))
+            found[row] = self._asked[key][which]
+        return found.reshape(self._shape)
 
     def hand_over(self, amounts: IntArray, weights: Number, total: Vectors) -> None:
         _ = self.energy  # now all rows are known
@@ -141,6 +161,6 @@ class PlainResiduals(Residuals):
             else:
                 total[places] += added
             self._rows[row][places] -= values
-        self._opened = {}
+        self._forget()
         if len(senders):
             self._measure(senders)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from flexfl.compress.message import message_bytes
 from flexfl.compress.topk import TopK
 from flexfl.mapped import leave_memory, pages_of
 from flexfl.sim import kernels, torch_kernels
+from flexfl.sim.bins import MagnitudeBins
 from flexfl.streams import Moment
 
 Vectors = NDArray[Any] | Tensor
@@ -24,6 +27,10 @@ _ROUNDING = 1e-12
 """Relative error that sums of squares may have; a row within it of being sent is measured."""
 _MAPPED_BYTES = 16 * 2**20
 """Rows of a file that are used at once; scattered ones may bring in ten times as much with their pages."""
+_COUNTED = 2**22
+"""Bins of all rows that are counted at once: some fifty megabytes."""
+_COPIED = 2**24
+"""Components that are copied from a device at once."""
 _SIZES = 2**20
 """Sizes of messages are looked up in a table up to so many parameters."""
 
@@ -60,6 +67,7 @@ class Residuals:
         self._by_numba = isinstance(vectors, np.ndarray)
         self._passes: Any = kernels if self._by_numba else torch_kernels
         count, self._dim = self._rows.shape
+        self.dim: int = self._dim
         self._dtype = dtype = np.dtype(str(vectors.dtype).removeprefix("torch."))
         single = isinstance(vectors, Tensor) and vectors.device.type == "mps"  # it sums in float32
         self._rounding = 1e-5 if single else _ROUNDING
@@ -83,6 +91,9 @@ class Residuals:
 
     def expect(self, cut: Number, moment: Moment | None = None) -> None:
         """Measure what enters from now on against this threshold."""
+        self._aim(cut)
+
+    def _aim(self, cut: Number) -> None:
         wanted = np.broadcast_to(cut, self._shape).reshape(-1)
         if (wanted != self._wanted).any():
             self._wanted[:], self._cut[:] = wanted, kernels.rounded_down(wanted, self._cut.dtype.type(0))
@@ -141,13 +152,21 @@ class Residuals:
             self._measure(self._changed.nonzero()[0])
         return self._energy.reshape(self._shape)
 
-    def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
-        self.expect(cut)
+    def at_best(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
+        self._aim(cut)
         unsure = self._unsure(np.broadcast_to(enough, self._shape).reshape(-1))
         if len(unsure):
             self._measure(unsure)
         known = self._seen_cut == self._cut
         return (self._count * known).reshape(self._shape), (self._above * known).reshape(self._shape)
+
+    above = at_best
+
+    def most(self, components: IntArray) -> FloatArray:
+        _ = self.energy  # now all rows are known
+        # As a function of k the energy of the k largest is concave: it is below its tangents.
+        tangent = self._above + (components - self._count) * np.square(self._seen_cut, dtype=np.float64)
+        return np.minimum(tangent + self._rounding * self._scale, self._energy)
 
     def everything(self) -> IntArray:
         return self.above(0.0)[0]
@@ -158,22 +177,29 @@ class Residuals:
     def offers(self, place: int) -> Offers:
         return TopK().offers(self._host_row(place), np.random.default_rng)
 
-    def bins(self, place: int) -> tuple[IntArray, FloatArray]:
-        """Return k and ‖b − v‖² at the edges of bins of magnitude, from k = 0 to all non-zero components."""
-        vector = self._host_row(place)
-        count, total = kernels.squares_by_bin(vector, self._bits(vector), self._shift)
-        self._filled = np.flatnonzero(count)[::-1]  # the largest first
-        self._edges = np.append(0, np.cumsum(count[self._filled]))
-        # From the smallest up: taking what was sent off the total would lose the small ones.
-        self._left = np.append(np.cumsum(total[self._filled][::-1])[::-1], 0.0)
-        return self._edges, self._left
+    def binned(self, places: IntArray, reach: IntArray) -> Iterator[MagnitudeBins]:
+        """Yield the components of these rows by magnitude, some rows at a time (`control.binned`)."""
+        _ = self.energy  # now all rows are known: what is remembered of them adds to it
+        at_once = min(self._at_once, max(1, _COUNTED >> (self._dtype.itemsize * 8 - 1 - self._shift)))
+        if not self._by_numba:
+            at_once = min(at_once, max(1, _COPIED // self._dim))
+        for begin in range(0, len(places), at_once):
+            part = np.arange(begin, min(begin + at_once, len(places)))
+            vectors, rows = self._rows, places[part]
+            if not self._by_numba:
+                index = torch.from_numpy(rows).to(vectors.device)
+                vectors, rows = vectors.index_select(0, index).cpu().numpy(), np.arange(len(rows))
+            note = partial(self._remember, places[part])
+            yield MagnitudeBins(part, vectors, rows, self._shift, reach[part], note)
+            self._leave_memory()
 
-    def inside(self, place: int, bin_: int) -> FloatArray:
-        """Return ‖b − v‖² for each k within a bin of the last call of `bins`."""
-        vector, k = self._host_row(place), int(self._edges[bin_ + 1] - self._edges[bin_])
-        found = kernels.magnitudes_in_bin(vector, self._bits(vector), self._shift, self._filled[bin_], k)
-        squares = np.sort(np.square(found, dtype=np.float64))  # the last to be sent first
-        return np.asarray(np.append(0.0, np.cumsum(squares[:-1]))[::-1] + self._left[bin_ + 1])
+    def _remember(self, rows: IntArray, k: IntArray, kept: FloatArray, cut: NDArray[Any]) -> None:
+        """Take note that k components of each row are above the cut, if it is from 0 on."""
+        valid = cut >= 0
+        rows = rows[valid]
+        self._seen_cut[rows], self._count[rows] = cut[valid], k[valid]
+        self._above[rows] = np.maximum(self._energy[rows] - kept[valid], 0.0)
+        self._scale[rows] = self._energy[rows]
 
     # What leaves -------------------------------------------------------------------------------
 
@@ -206,8 +232,8 @@ class Residuals:
         if not len(senders):
             return
         k = k[senders]
-        cut, last = self._cut[senders], np.full(len(senders), -1, dtype=np.int64)
-        by_threshold = (self._count[senders] == k) & (self._seen_cut[senders] == cut)
+        cut, last = self._seen_cut[senders], np.full(len(senders), -1, dtype=np.int64)
+        by_threshold = self._count[senders] == k
         whole = senders[by_threshold]
         self._energy[whole] = np.maximum(self._energy[whole] - self._above[whole], 0.0)
         self._count[whole] = 0

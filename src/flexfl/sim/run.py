@@ -25,21 +25,18 @@ from flexfl.errors import Fault, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
 from flexfl.models.build import Loss, build_model
-from flexfl.models.flat import FlatModel
-from flexfl.models.generator import own_generator
+from flexfl.models.flat import FlatModel, own_generator
 from flexfl.parameters import KNOBS
 from flexfl.prepare import prepare
 from flexfl.registry import GIVEN, is_given, must_be_given_again
-from flexfl.results.directory import RunDirectory
-from flexfl.results.observer import Observer, Observers, RunInfo
+from flexfl.results.directory import DirectoryWriter, RunDirectory
+from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.partition import Partition
-from flexfl.results.progress import Progress
 from flexfl.results.run import Run, mean_budget
-from flexfl.results.writer import DirectoryWriter
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.process import stop_signals, threads, usable_threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
-from flexfl.spec.build import build_setup, build_trackers, check_setup, refuse_for_simulation
+from flexfl.spec.build import build_setup, build_trackers, check_setup, packages, refuse_for_simulation
 from flexfl.spec.load import load_spec, merged, to_toml
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
@@ -222,7 +219,8 @@ def _prepare(spec: Spec, objects: _Objects) -> Problem:
         augment=spec.data.augment,
     )
     problem = problem_of(spec, flat, data, loss, streams=streams, objects=objects)
-    check_setup(problem.setup, clients=data.clients, dim=flat.dim)
+    if packages(spec) or objects.policy or objects.costs or objects.compressors:
+        check_setup(problem.setup, clients=data.clients, dim=flat.dim)
     return problem
 
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flexfl.errors import FlexFLError
-from flexfl.results.observer import Observer
-from flexfl.results.progress import Progress
+from flexfl.results.observer import Observer, Progress
 from flexfl.sim.engine import Engine
 
 Evaluate = Callable[[], Mapping[str, float | None]]

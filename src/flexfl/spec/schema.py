@@ -12,11 +12,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from flexfl.control import POLICIES
 from flexfl.errors import Fault, InputError, nearest
-from flexfl.parameters import faults_of
+from flexfl.parameters import KNOBS, faults_of
 from flexfl.spec import sections as parts
-from flexfl.spec.budget import BudgetSpec
-from flexfl.spec.cross_checks import cross_faults
+from flexfl.spec.sections import BudgetSpec, ControlSpec, DataSpec, EngineSpec, members
 
 _MOVED = {"deploy.values": 'write compress.uplink = { kind = "rounded", values = "float16" } instead'}
 """Settings that are now elsewhere: the remedy."""
@@ -78,3 +78,89 @@ def parse(given: Mapping[str, Any], *, where: str = "the spec") -> Spec:
     if faults:
         raise InputError(faults, where)
     return Spec(**sections)  # type: ignore[arg-type]
+
+
+_ONE_SERVER = "must be one number: there is one server"
+
+
+def cross_faults(sections: Mapping[str, Any]) -> list[Fault]:
+    """Return what is wrong between the sections that are valid on their own."""
+    data, control, budget, engine = (sections.get(name) for name in ("data", "control", "budget", "engine"))
+    faults: list[Fault] = []
+    by_client: dict[str, list[float]] = {}
+    for path, family, table in members(sections):
+        by_client |= {f"{path}.{name}": found for name, found in family.lists_by_client(table).items()}
+    if isinstance(engine, EngineSpec):
+        faults += _kernels(engine)
+    if isinstance(budget, BudgetSpec):
+        by_client |= {f"budget.{knob}": value for knob, value in budget if isinstance(value, list)}
+        if budget.shared("downlink"):
+            faults.append(Fault("budget.downlink", _ONE_SERVER, budget.downlink, "give one number"))
+    if isinstance(control, ControlSpec):
+        faults += _needed_by_knob(control)
+        if isinstance(budget, BudgetSpec):
+            faults += _shared_queues(by_client, budget)
+    for_server = {path: values for path, values in by_client.items() if ".downlink" in path}
+    faults += [Fault(path, _ONE_SERVER, values, "give one number") for path, values in for_server.items()]
+    if isinstance(data, DataSpec):
+        if isinstance(data.weights, list):
+            by_client["data.weights"] = data.weights
+            faults += _weights(data.weights)
+        if isinstance(budget, BudgetSpec):
+            faults += budget.faults(data.clients)
+        rule = f"must have one number for each of the {data.clients} clients"
+        faults += [
+            Fault(path, rule, len(values), "adjust the list or data.clients")
+            for path, values in by_client.items()
+            if path not in for_server and len(values) != data.clients
+        ]
+    return faults
+
+
+def _kernels(engine: EngineSpec) -> list[Fault]:
+    """Return what is wrong with the engine: Numba works on the host, and so do files."""
+    by_torch = engine.device != "cpu" or engine.kernels == "torch"
+    if engine.kernels == "numba" and engine.device != "cpu":
+        rule = f"must be auto or torch on {engine.device}"
+        return [Fault("engine.kernels", rule, engine.kernels, "leave it out")]
+    if engine.residuals == "file" and by_torch:
+        rule = "must be memory where torch's kernels are used"
+        return [Fault("engine.residuals", rule, engine.residuals, 'use device = "cpu" with numba\'s kernels')]
+    return []
+
+
+def _weights(weights: list[float]) -> list[Fault]:
+    total = sum(weights)
+    if abs(total - 1.0) <= 1e-6 and min(weights) >= 0:
+        return []
+    return [Fault("data.weights", "must be ≥ 0 and sum to 1", total, "divide each by their sum")]
+
+
+def _shared_queues(by_client: Mapping[str, list[float]], budget: BudgetSpec) -> list[Fault]:
+    """Return lists for a queue that several clients share, which has one length."""
+    rule = "must be one number where the budget is shared"
+    return [
+        Fault(path, rule, values, "give one number for the group")
+        for path, values in by_client.items()
+        for name, knob in [path.split(".")[-2:]]
+        if path.startswith("control.") and name in ("initial_queue", "floor") and budget.shared(knob)
+    ]
+
+
+def _needed_by_knob(control: ControlSpec) -> list[Fault]:
+    """Return settings without a default that are given by knob, but not for every knob that needs them."""
+    tables = {
+        field.removeprefix("control").strip("."): table for field, _, table in members({"control": control})
+    }
+    faults = []
+    for only, table in tables.items():
+        policy = table["policy"]
+        used = [only] if only else [knob for knob in KNOBS if knob not in tables]
+        for name, entry in (POLICIES.parameters(policy) if policy in POLICIES.members else {}).items():
+            value = table.get(name)
+            if not entry.needed or entry.rule is None or not isinstance(value, Mapping):
+                continue
+            if missing := [knob for knob in used if knob in entry.rule.knobs and knob not in value]:
+                path, rule = f"control.{only}.{name}".replace("..", "."), f"is needed by {policy}"
+                faults.append(Fault(path, f"{rule} for {' and '.join(missing)}", value, "add it there"))
+    return faults

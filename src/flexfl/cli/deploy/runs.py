@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from flexfl.deploy.nvflare.kits import Project
     from flexfl.deploy.nvflare.session import Session
-    from flexfl.results.progress import Live
+    from flexfl.results.observer import Live
     from flexfl.spec.schema import Spec
 
 _POLL_SECONDS = 1.0

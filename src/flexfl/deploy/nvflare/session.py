@@ -16,7 +16,7 @@ from flexfl.deploy.nvflare.controller import SETTINGS
 from flexfl.deploy.nvflare.kits import USER
 from flexfl.deploy.plan import live_file
 from flexfl.errors import FlexFLError
-from flexfl.results.progress import Live
+from flexfl.results.observer import Live
 
 GONE = "FINISHED:GONE"
 _FOREVER = 1e9

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flexfl.results.observer import Observer, RunInfo
 
 if TYPE_CHECKING:
-    from flexfl.results.progress import Progress
+    from flexfl.results.observer import Progress
 
 
 @dataclass

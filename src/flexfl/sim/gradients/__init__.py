@@ -66,9 +66,9 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "au
     """Return the fastest path that gives each client the gradient of its own minibatch.
 
     By itself this takes the one pass only for modules that are known to keep samples apart (see
-    `apart`), vmap for others and the loop for those that vmap cannot trace. Whatever is taken must
-    give the loop's gradients for x and y, on a copy of the module, in float64, in the mode it
-    trains in. `wanted = "one-pass"` also takes a module that is not known to keep samples apart.
+    `apart`), vmap for others and the loop for those that vmap cannot trace. What is not known must give
+    the loop's gradients for x and y, on a copy of the module, in float64, in the mode it trains in.
+    `wanted = "one-pass"` also takes a module that is not known to keep samples apart, on such a trial.
 
     Args:
         model: the model to train.
@@ -87,15 +87,17 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "au
     if wanted not in _KINDS:
         rule, remedy = f"must be one of {', '.join(map(repr, _KINDS))}", "leave it out for 'auto'"
         raise InputError([Fault("engine.gradients", rule, wanted, remedy)])
-    trial = Trial(model, loss, x, y)
     mixing = why_not_apart(model.module, x.ndim - 2)
+    trial = None if mixing is None and wanted in ("auto", "one-pass") else Trial(model, loss, x, y)
     reason = None
     for kind in _KINDS[wanted]:
         path = kind(model, loss)
         reason = path.why_not() if isinstance(path, OnePass) else None
         if wanted == "auto" and isinstance(path, OnePass):
             reason = mixing or reason
-        reason = reason or trial.why_not(kind)
+        if reason is None and not (isinstance(path, OnePass) and mixing is None):
+            trial = trial or Trial(model, loss, x, y)
+            reason = trial.why_not(kind)
         if reason is None:
             log.info("gradients: %s", path.name)
             if isinstance(path, OnePass) and mixing is not None:

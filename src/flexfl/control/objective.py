@@ -1,0 +1,76 @@
+"""The objective of P3.2 and P3.3, V·‖b − v‖² + Φ·φ(k), for some of the entities that a cost is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.costs.base import Cost
+
+AT_ONCE = 2**20
+"""Objectives that are weighed at once: temporaries stay within some ten megabytes."""
+
+
+class Objective:
+    """The objective of M entities, as a function of candidates (..., M)."""
+
+    def __init__(
+        self, V: Number, Phi: Number, cost: Cost, shape: tuple[int, ...], places: IntArray | None = None
+    ) -> None:
+        """`places` says which entities of the flattened `shape`; by default all."""
+        self._given = V, Phi, cost, shape
+        self.places = np.arange(int(np.prod(shape))) if places is None else places
+        self.V, self._Phi = (np.broadcast_to(array, shape).reshape(-1)[self.places] for array in (V, Phi))
+        self._cost = cost_of_some(cost, self.places, shape)
+
+    def of(self, columns: IntArray) -> Objective:
+        """Return the objective of some of these entities, by their place among them."""
+        return Objective(*self._given, self.places[columns])
+
+    def price(self, k: IntArray) -> FloatArray:
+        """Return Φ·φ(k)."""
+        return priced(self._Phi, self._cost(k))
+
+    def __call__(self, k: IntArray, kept: FloatArray) -> FloatArray:
+        return np.asarray(self.price(k) + self.V * kept)
+
+
+def cost_of_some(cost: Cost, places: IntArray, shape: tuple[int, ...]) -> Callable[[IntArray], FloatArray]:
+    """Return the cost of some of the entities, as a function of amounts (..., M)."""
+    if not shape:  # one entity, without an axis
+        return lambda amounts: np.asarray(cost(amounts[..., 0]))[..., None]
+    if len(places) == shape[0]:
+        return lambda amounts: np.broadcast_to(cost(amounts), amounts.shape)
+    if is_dataclass(cost) and not isinstance(cost, type):
+        own = {entry.name: getattr(cost, entry.name) for entry in fields(cost)}
+        share = {name: _share(value, places, shape) for name, value in own.items()}
+        part = replace(cost, **share)
+        return lambda amounts: np.broadcast_to(part(amounts), amounts.shape)
+
+    def among_all(amounts: IntArray) -> FloatArray:
+        # The others' amounts do not matter; a block at a time keeps memory within bounds.
+        listed, block = amounts.reshape(-1, len(places)), max(1, AT_ONCE // shape[0])
+        found = np.empty(listed.shape)
+        for begin in range(0, len(listed), block):
+            some = listed[begin : begin + block]
+            spread = np.zeros((len(some), *shape), dtype=np.int64)
+            spread[:, places] = some
+            found[begin : begin + block] = np.broadcast_to(cost(spread), spread.shape)[:, places]
+        return found.reshape(amounts.shape)
+
+    return among_all
+
+
+def _share(value: Any, places: IntArray, shape: tuple[int, ...]) -> Any:
+    return value[places] if isinstance(value, np.ndarray) and value.shape == shape else value
+
+
+def priced(queue: FloatArray, cost: FloatArray) -> FloatArray:
+    """Return queue times cost; an infinite cost stays forbidden where the queue is empty (0·∞)."""
+    if np.isfinite(cost).all():
+        return np.asarray(queue * cost)
+    return np.where(np.isinf(cost), np.inf, queue * np.where(np.isinf(cost), 0.0, cost))
