@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test test-portable test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
+.PHONY: quickstart demo test test-slow test-portable house test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -14,17 +14,28 @@ quickstart: $(VENV)/.installed
 demo: $(VENV)/.installed-deploy
 	$(BIN)/flexfl deploy demo --clients 3
 
+# At most five minutes on two quiet cores; what takes longer has targets of its own below.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest --ignore tests/browser --ignore tests/cluster --ignore tests/network -n 2 --dist loadgroup --cov --cov-report=term --cov-fail-under=95
+	$(PYTEST) --ignore tests/browser --ignore tests/cluster --ignore tests/network -m "not slow" --doctest-modules \
+	  --cov --cov-report=term --cov-fail-under=95 tests src/flexfl
+
+# Whole runs that show what the paper shows, processes that are killed, figures: some minutes.
+test-slow: $(VENV)/.installed-dev
+	$(PYTEST) -m slow tests/e2e
 
 # What depends on numerics, as other CPUs would compute it: other vector units, other orders of sums.
-NUMERIC := tests/contract tests/property tests/deploy tests/unit/test_models.py tests/unit/test_evaluate.py \
-  tests/unit/test_wire.py tests/e2e/test_simulate.py tests/e2e/test_behaviour.py tests/e2e/test_kill.py
+NUMERIC := tests/contract tests/property tests/deploy/test_equals_simulation.py tests/deploy/test_learner.py \
+  tests/unit/test_models.py tests/unit/test_evaluate.py tests/unit/test_wire.py tests/unit/test_recheck.py \
+  tests/e2e/test_simulate.py tests/e2e/test_examples.py
 INSTRUCTION_SETS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 OPENBLAS_CORETYPE=Haswell \
   ONEDNN_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic
 test-portable: $(VENV)/.installed-dev
-	@for set in $(INSTRUCTION_SETS); do echo "with $$set"; \
-	  env $$set $(BIN)/python -m pytest -n 2 --dist loadgroup $(NUMERIC) || exit 1; done
+	@for set in $(INSTRUCTION_SETS); do echo "with $$set"; env $$set $(PYTEST) $(NUMERIC) || exit 1; done
+
+# What keeps the code easy to find one's way in, counted.
+house: $(VENV)/.installed-dev
+	$(BIN)/python tools/house.py --check
 
 # A hundred thousand schedules of faults for the protocol of a deployment: an hour.
 soak: $(VENV)/.installed-dev
@@ -69,7 +80,7 @@ paper: $(VENV)/.installed
 	$(BIN)/flexfl paper all --dataset fashion --results results/fashion
 	$(BIN)/flexfl paper all --dataset cifar10 --results results/cifar10
 
-check: lint test test-page test-ray
+check: lint house test test-slow test-page test-ray
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -13,7 +13,7 @@ from flexfl.results.run import Run
 from flexfl.spec import load_spec
 
 # One test process for all of them: they share runs.
-pytestmark = pytest.mark.xdist_group("behaviour")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("behaviour")]
 
 SEEDS = (1, 2)
 RATIOS = (0.001, 0.01, 0.1, 1.0)

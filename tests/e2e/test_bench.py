@@ -7,7 +7,7 @@ import pytest
 from flexfl.experiments import bench
 
 
-@pytest.mark.parametrize("shape", ["fashion", "cifar"])
+@pytest.mark.parametrize("shape", ["fashion", pytest.param("cifar", marks=pytest.mark.slow)])
 def test_bench_measures_every_figure(monkeypatch, shape):
     monkeypatch.setattr(bench, "WARM_UP", 2)
     found = bench.bench(shape, clients=10, iterations=3)

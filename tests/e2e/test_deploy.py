@@ -17,6 +17,7 @@ from flexfl.results import Run
 from flexfl.sim.run import simulate
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("deploy"),
     pytest.mark.filterwarnings("ignore:ssl_context is deprecated:DeprecationWarning"),  # in NVFlare
 ]

@@ -65,7 +65,7 @@ def uninterrupted(tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_resumed_run_equals_an_uninterrupted_one(uninterrupted, tmp_path, seed):
     chance = random.Random(seed)
     out = tmp_path / "run"

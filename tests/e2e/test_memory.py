@@ -46,6 +46,7 @@ def train(iterations: int, kind: str, out: Path) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 def test_residuals_in_a_file_stay_out_of_memory(tmp_path: Path) -> None:
     in_file = [train(4, "file", tmp_path / "file"), train(7, "file", tmp_path / "file")]
     in_memory = train(7, "memory", tmp_path / "memory")

@@ -48,6 +48,7 @@ def test_seeds_side_by_side_are_the_seeds_alone(tmp_path: Path) -> None:
         assert summaries[f"quickstart, seed {seed}"]["test_accuracy"] == other.summary["test_accuracy"]
 
 
+@pytest.mark.slow
 def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     for name, rate in (("steep", 1e30), ("flat", 0.1)):
         text = f'data = {{ name = "fashion-mini", clients = 10 }}\ntrain = {{ learning_rate = {rate} }}\n'
@@ -67,6 +68,7 @@ STOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", STOPS)
 def test_stopped_all_and_resumed_all(way: str, tmp_path: Path) -> None:
     """SIGTERM reaches the parent only, Ctrl-C the whole group."""

@@ -106,6 +106,7 @@ def asked_for(iterations: int, tmp_path: Path) -> subprocess.CompletedProcess[st
     return flexfl("sweep", "two.toml", "--json", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Path], tmp_path: Path) -> None:
     summaries = json.loads(asked_for(4, tmp_path).stdout)
     assert {name: summary["iterations"] for name, summary in summaries.items()} == dict.fromkeys(summaries, 4)
@@ -120,6 +121,7 @@ def test_a_part_of_a_run_is_taken_only_where_it_was_evaluated(two_seeds: list[Pa
     assert all(before[path] == stamps(tmp_path)[path] for path in before if path.parent in two_seeds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "reason"),
     [("spec.toml", "spec.toml cannot be read"), ("metrics.sqlite", "is not a run's metrics")],
@@ -138,6 +140,7 @@ def test_a_damaged_run_does_not_stop_the_others(
     assert [found[f"rate [/low], seed {seed}"]["iterations"] for seed in (2, 3)] == [6, 6]
 
 
+@pytest.mark.slow
 def test_a_summary_that_was_cut_is_written_anew(two_seeds: list[Path], tmp_path: Path) -> None:
     before = Run(two_seeds[0]).summary
     (two_seeds[0] / "summary.json").write_text("")
@@ -167,6 +170,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs"
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("figure")
 def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, tmp_path: Path) -> None:
     arguments = [*PAPER, "--out", "cut"]
@@ -191,6 +195,7 @@ def test_a_figure_killed_in_the_middle_ends_with_the_same_numbers(whole: Path, t
         np.testing.assert_array_equal(column, other.iterations[name])
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("figure")
 def test_a_figure_of_fewer_iterations_is_a_view_of_the_same_runs(whole: Path, tmp_path: Path) -> None:
     before = stamps(whole)
@@ -204,6 +209,7 @@ def test_a_figure_of_fewer_iterations_is_a_view_of_the_same_runs(whole: Path, tm
     assert table(tmp_path / "short/fig1-curves.csv") == [p for p in points if int(p["iteration"]) <= 50]
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("figure")
 def test_runs_of_other_settings_are_told_before_any_work(whole: Path, tmp_path: Path) -> None:
     done = flexfl(*PAPER, "--seeds", "2", "--evaluate-every", "20", "--out", str(whole), cwd=tmp_path)
@@ -213,6 +219,7 @@ def test_runs_of_other_settings_are_told_before_any_work(whole: Path, tmp_path: 
     assert not list(whole.glob("*/seed-2"))
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("figure")
 def test_what_is_finished_is_drawn_without_the_data(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

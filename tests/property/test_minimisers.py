@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from examples.own_compressor import OneMagnitude
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from flexfl.compress import PlainVectors, RoundedTopK, TopK
+from flexfl.compress import PlainVectors, RoundedTopK, TopK, topk_mask
+from flexfl.control import objective as objectives
 from flexfl.control import online, search
 from flexfl.costs import Affine, Linear, Staircase
 from flexfl.costs.base import cost_of_one
+from flexfl.sim.plain_residuals import PlainResiduals
 from flexfl.sim.residuals import Residuals
 from flexfl.streams import Entities, Streams
 from strategies import positive, rows, vectors
@@ -140,6 +145,95 @@ def test_bins_find_what_trying_every_k_finds(b, V, Phi, price, size):
         assert objective[k] <= objective.min() + 1e-9 * (1 + abs(objective.min()))
 
 
+class Rising:
+    """A cost that never falls, by a table for each entity, (D + 1, N)."""
+
+    monotone = True
+
+    def __init__(self, table):
+        self.table = table
+
+    def __call__(self, k):
+        k = np.asarray(k)
+        return self.table[k, np.arange(self.table.shape[1])] if k.ndim else self.table[k]
+
+
+SIZES = st.one_of(
+    st.sampled_from([0.0, 1.0, -1.0, 0.5, 1.0 + 2**-23, 1e-45, 1e-30, 300.0]), st.floats(-10, 10, width=32)
+)
+
+
+@pytest.mark.parametrize(
+    "make", [Residuals, lambda b: Residuals(torch.from_numpy(b))], ids=["numba", "torch"]
+)
+@given(data=st.data())
+def test_rows_that_change_are_searched_like_by_trying_every_k(make, data):
+    """Any cost that never falls, over iterations: what was remembered of a row never hides its best k."""
+    shape = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 40))
+    b = data.draw(hnp.arrays(np.float32, shape, elements=SIZES))
+    view = make(b)
+    for _ in range(3):
+        V, Phi = data.draw(positive()), np.array([data.draw(QUEUE) for _ in b])
+        steps = hnp.arrays(float, (shape[1], shape[0]), elements=st.sampled_from([0.0, 0.0, 0.1, 1.0, 9.0]))
+        table = np.concatenate([np.zeros((1, shape[0])), np.cumsum(data.draw(steps), axis=0)])
+        k = search.amounts(V, Phi, Rising(table), view)
+        for row, price, queue, found in zip(b, table.T, Phi, k, strict=True):
+            objective = every_k(row.astype(np.float64), V, queue, lambda k, p=price: p[k])
+            least = objective.min() + 1e-9 * objective.min()
+            assert objective[found] <= least
+            # No smaller k is clearly as good: equal objectives go to the smallest k.
+            assert found == 0 or objective[:found].min() >= objective[found] * (1 - 1e-9)
+        view.expect(0.0)
+        kept, total = b.copy(), np.zeros(shape[1], np.float32)
+        assert np.array_equal(view.components(k), k)
+        view.take(k).add_to(total if make is Residuals else torch.from_numpy(total))
+        assert np.array_equal(b, np.where(topk_mask(kept, k), 0, kept))
+        np.testing.assert_allclose(view.energy, np.square(b, dtype=float).sum(axis=1), rtol=1e-6, atol=1e-9)
+        changed = np.flatnonzero([data.draw(st.booleans()) for _ in b])
+        grads = data.draw(
+            hnp.arrays(np.float32, (len(changed), shape[1]), elements=st.floats(-1, 1, width=32))
+        )
+        view.entering(changed)
+        into = grads if make is Residuals else torch.from_numpy(grads)
+        view.add(changed, 0, np.ones(len(changed), np.float32), into)
+        view.entered(changed)
+
+
+def test_equal_objectives_go_to_the_smallest_amount():
+    """Free components that are not there, and one that is worth exactly what it costs."""
+    b = np.array([[2.0, 1.0, 1.0, 0.0], [3.0, 0.0, 0.0, 0.0]], np.float32)
+    cost = Rising(np.array([[0.0, 1.0, 2.0, 3.0, 3.0]] * 2).T)
+    for make in (choices, Residuals):
+        assert search.amounts(1.0, 1.0, cost, make(b.copy())).tolist() == [1, 1]
+
+
+def test_the_search_keeps_to_its_memory(monkeypatch):
+    """Rows are counted and sorted a few at a time; the answer does not depend on how many."""
+    b = np.random.default_rng(1).normal(size=(7, 500)).astype(np.float32)
+    cost = Staircase(np.full(7, 0.7), np.asarray(30.0))
+    whole = search.amounts(1.0, 1.0, cost, Residuals(b.copy()))
+    assert len(set(whole.tolist())) > 1
+    monkeypatch.setattr("flexfl.sim.residuals._COUNTED", 2)
+    monkeypatch.setattr("flexfl.sim.residuals._COPIED", 1000)
+    monkeypatch.setattr("flexfl.sim.bins._SCANNED", 40)
+    monkeypatch.setattr(search, "AT_ONCE", 20)
+    for vectors_ in (b.copy(), torch.from_numpy(b.copy())):
+        assert np.array_equal(search.amounts(1.0, 1.0, cost, Residuals(vectors_)), whole)
+
+
+@given(rows(dtype=np.float32), positive(), positive(), positive(), positive())
+def test_no_compressor_sends_where_exact_values_do_not_pay(b, V, Phi, beta, gamma):
+    """The bound by which a search leaves vectors out: all amounts of all vectors find the same."""
+    cost = Affine(np.asarray(beta), np.asarray(gamma))
+    for compressor in (RoundedTopK("bfloat16"), OneMagnitude(step=2)):
+        vectors_ = PlainResiduals(b.copy(), compressor)
+        vectors_.expect(0.0, Streams(1).moment("uplink", 0, b.shape[1], Entities.all_clients(len(b))))
+        for n, amount in enumerate(search.amounts(V, Phi, cost, vectors_)):
+            offers = compressor.offers(b[n], np.random.default_rng)
+            objective = V * offers.kept + Phi * cost(offers.components)
+            assert objective[amount] <= objective.min() + 1e-9 * (1 + objective.min())
+
+
 @pytest.mark.parametrize("make", [choices, Residuals], ids=["plain", "fused"])
 def test_small_components_beside_a_large_one_are_seen(make):
     """Sums from the largest down would lose them: 10⁹² + 10⁻⁴·k is 10¹⁸ for any k."""
@@ -203,3 +297,18 @@ def test_one_of_a_cost_for_many():
         expected = prices[n] * np.ceil(amounts / 7)
         assert np.array_equal(cost_of_one(stairs, n, (3,))(amounts), expected)
         assert np.array_equal(cost_of_one(lambda k: stairs(k), n, (3,))(amounts), expected)
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2], [2, 0, 1], [2, 0], [1]], ids=str)
+def test_some_of_a_cost_for_many(places, monkeypatch):
+    monkeypatch.setattr(objectives, "AT_ONCE", 20)  # a few amounts at a time
+    some, amounts = np.array(places), np.random.default_rng(0).integers(0, 40, (5, 4, len(places)))
+    prices = np.array([0.5, 1.0, 2.0])
+    stairs = Staircase(prices, np.asarray(7.0))
+    for cost in (stairs, lambda k: stairs(k)):
+        found = objectives.cost_of_some(cost, some, (3,))(amounts)
+        assert np.array_equal(found, prices[some] * np.ceil(amounts / 7))
+    one = Staircase(np.asarray(0.5), np.asarray(7.0))
+    assert np.array_equal(
+        objectives.cost_of_some(one, np.array([0]), ())(amounts[..., :1]), one(amounts[..., :1])
+    )

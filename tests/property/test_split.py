@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
-from flexfl.compress import PlainVectors, TopK, topk_mask
+from flexfl.compress import PlainVectors, RoundedTopK, TopK, topk_mask
 from flexfl.control import online
 from flexfl.sim import kernels
 from flexfl.sim.plain_residuals import PlainResiduals
@@ -91,16 +92,69 @@ def test_magnitudes_say_what_a_plain_count_says(b, cut):
             np.testing.assert_allclose(kept, expected, rtol=1e-6, atol=1e-12)
 
 
-@given(rows(dtype=np.float32))
-def test_bins_have_the_sums_of_a_sort_at_their_edges_and_inside(b):
-    view = Residuals(b.copy())
+def wide_rows(dtype, max_rows=4, max_dim=40):
+    """Numbers of all sizes, with ties, zeros and denormals."""
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    pool = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1.0 + float(np.finfo(dtype).eps), 1.5, -3.0, tiny, 1e9])
+    usual = st.floats(-10, 10, width=32)
+    shape = st.tuples(st.integers(1, max_rows), st.integers(1, max_dim))
+    return hnp.arrays(dtype, shape, elements=pool | usual)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(data=st.data())
+def test_bins_have_the_sums_of_a_sort_at_their_edges_and_inside(dtype, data):
+    b = data.draw(wide_rows(dtype))
+    reach = np.array([data.draw(st.integers(1, b.shape[1])) for _ in b])
+    [bins] = Residuals(b.copy()).binned(np.arange(len(b)), reach)
+    sizes = np.diff(bins.edges, axis=0)
+    seen = {}
+    for some, k, kept, cut in bins.scan(sizes > 0):
+        for place, n in enumerate(some):
+            seen[n] = k[:, place], kept[:, place], cut[:, place]
     for n, row in enumerate(b):
-        kept = plain(row).offers(0).kept
-        edges, left = view.bins(n)
-        np.testing.assert_allclose(left, kept[edges], rtol=1e-12, atol=1e-300)
-        for place in range(len(edges) - 1):
-            inside = np.arange(edges[place] + 1, edges[place + 1] + 1)
-            np.testing.assert_allclose(view.inside(n, place), kept[inside], rtol=1e-12, atol=1e-300)
+        expected, size = plain(row).offers(0).kept, np.sort(np.abs(row))[::-1]
+        nonzero = np.count_nonzero(row)
+        if len(expected) <= nonzero:
+            continue  # squares that vanish are not offered, but counted
+        assert bins.edges[-1, n] >= min(reach[n], nonzero)
+        np.testing.assert_allclose(bins.left[:, n], expected[bins.edges[:, n]], rtol=1e-12, atol=1e-300)
+        for e in np.flatnonzero(sizes[:, n]):
+            inside = np.square(size[bins.edges[e, n] : bins.edges[e + 1, n]], dtype=np.float64)
+            assert np.all((bins.low[e, n] <= inside) & (inside <= bins.high[e, n]))
+            assert np.count_nonzero(size > bins.cut[e, n]) == bins.edges[e + 1, n]
+        if n in seen:
+            k, kept, cut = (array[seen[n][0] > 0] for array in seen[n])
+            assert sorted(k.tolist()) == list(range(1, bins.edges[-1, n] + 1))
+            np.testing.assert_allclose(kept, expected[k], rtol=1e-12, atol=1e-300)
+            valid = cut >= 0
+            assert np.array_equal((size[:, None] > cut[valid]).sum(axis=0), k[valid])
+
+
+@given(rows(dtype=np.float32), st.floats(0, 3), st.data())
+def test_what_k_components_take_off_is_never_above_its_bound(b, cut, data):
+    """Whatever a row was measured against, and after it has sent."""
+    view = Residuals(b)
+    view.above(cut)
+    for _ in range(2):
+        k = np.arange(b.shape[1] + 1)[:, None]
+        largest = np.cumsum(np.sort(np.square(b, dtype=np.float64), axis=1)[:, ::-1], axis=1)
+        truth = np.concatenate([np.zeros((1, len(b))), largest.T])
+        assert np.all(truth <= view.most(k) * (1 + 1e-9) + 1e-12)
+        assert np.all(truth <= plain(b).most(k) * (1 + 1e-9))
+        leaves(view, np.array([data.draw(st.integers(0, b.shape[1])) for _ in b]), 1.0, np.zeros(b.shape[1]))
+
+
+@pytest.mark.parametrize("values", ["float16", "bfloat16"])
+@given(b=rows(dtype=np.float32), cut=st.floats(0, 3), enough=st.floats(0, 30))
+def test_a_row_is_left_unopened_only_if_its_excess_is_too_small(values, b, cut, enough):
+    compressor = RoundedTopK(values)
+    view = PlainResiduals(b.copy(), compressor)
+    view.expect(cut, moment(b))
+    count, gain = view.above(cut, enough)
+    true_count, true_gain = PlainVectors(b, compressor, moment(b)).above(cut)
+    told = (count == true_count) & np.isclose(gain, true_gain)
+    assert np.all(told | ((count == 0) & (true_gain - true_count * cut**2 < enough + 1e-9)))
 
 
 @pytest.mark.parametrize("kind", [Residuals, lambda b: PlainResiduals(b, TopK())], ids=["fused", "plain"])

@@ -435,15 +435,15 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 def test_another_spec_is_refused_with_its_differences(tmp_path: Path) -> None:
     write_run(tmp_path)
     before = contents(tmp_path)
-    other = ("train.seed=2", "budget.uplink=0.5", "control.send_every=3", "costs.uplink.factor=2")
+    other = ("train.seed=2", "budget.uplink=0.5", "engine.residuals=file", "costs.uplink.factor=2")
     with pytest.raises(RunDirectoryError) as caught:
         open_run(tmp_path, *other, resume=True)
     lines = str(caught.value).splitlines()
     assert lines[0] == f"{tmp_path} belongs to another spec:"
     assert lines[1:-1] == [
         "  budget.uplink is 0.01 there, got 0.5",
-        "  control.send_every is 'not set' there, got 3",
         "  costs.uplink.factor is 1.0 there, got 2.0",
+        "  engine.residuals is 'memory' there, got 'file'",
         "  train.seed is 1 there, got 2",
     ]
     assert contents(tmp_path) == before

@@ -326,7 +326,7 @@ def level_messages(draw: st.DrawFn) -> Message:
     dim, number = draw(st.integers(1, 60)), draw(st.integers(1, 40))
     width = 8 * dtype.itemsize
     values = st.floats(allow_nan=False, allow_infinity=False, width=width)
-    levels = draw(hnp.arrays(dtype, number, elements=values))
+    levels = draw(hnp.arrays(dtype, number, elements=values.filter(bool)))
     indices = sorted(draw(st.lists(st.integers(0, dim - 1), min_size=1, max_size=dim, unique=True)))
     chosen = draw(hnp.arrays(np.int64, len(indices), elements=st.integers(0, number - 1)))
     return Message(dim, np.array(indices), levels[chosen], "levels", levels)

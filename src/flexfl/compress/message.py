@@ -27,9 +27,18 @@ def subset_bytes(count: Count, dim: int) -> IntArray:
 
     Choices that leave nothing to say, none or all, take no bytes.
     """
+    return _subset_size(count, dim) if isinstance(count, int) else _subset_sizes(np.asarray(count), dim)
+
+
+@lru_cache(maxsize=1024)
+def _subset_size(count: int, dim: int) -> IntArray:
+    return _subset_sizes(np.asarray(count), dim)
+
+
+def _subset_sizes(count: IntArray, dim: int) -> IntArray:
     from scipy.special import gammaln  # it takes a while to import: not for a command that sends nothing
 
-    k = np.asarray(count, dtype=np.int64)
+    k = count.astype(np.int64)
     bits = (math.lgamma(dim + 1.0) - gammaln(k + 1.0) - gammaln(dim - k + 1.0)) / math.log(2.0)
     return np.where((k > 0) & (k < dim), np.ceil(bits / 8 - 1e-9).astype(np.int64) + 1, 0)
 

@@ -109,13 +109,17 @@ class PlainVectors:
         """Return what each sender sends; nothing for the amount 0."""
         dim, dtype = self._rows.shape[1], self._rows.dtype
         return [
-            self._compressor.compress(self._rows[n], amount, self._random(n)) if amount else nothing(dim, dtype)
+            self._compressor.compress(self._rows[n], amount, self._random(n))
+            if amount
+            else nothing(dim, dtype)
             for n, amount in enumerate(np.asarray(amounts).reshape(-1).tolist())
         ]
 
     def _of_amounts(self, amounts: IntArray, name: str) -> IntArray:
         listed = np.asarray(amounts).reshape(-1).tolist()
-        found = [int(getattr(self.offers(n), name)[amount]) if amount else 0 for n, amount in enumerate(listed)]
+        found = [
+            int(getattr(self.offers(n), name)[amount]) if amount else 0 for n, amount in enumerate(listed)
+        ]
         return np.array(found, dtype=np.int64).reshape(self.shape)
 
     def _each(self, number: Callable[[Offers], int]) -> IntArray:

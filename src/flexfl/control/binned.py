@@ -91,7 +91,7 @@ def _least(objective: Objective, bins: Bins) -> IntArray:
             best[chosen], found[chosen] = least[better], k[where]
             count[chosen], kept[chosen], cut[chosen] = k[where], stays[where], limit[where]
     bins.remember(count, kept, cut)
-    return found
+    return np.asarray(found)
 
 
 def _promising(

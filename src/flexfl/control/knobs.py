@@ -106,6 +106,7 @@ class _Controlled:
         self.role, self.cost, self.rule, self.entities = role, cost, rule, entities
         self._streams, self._dim = streams, dim
         self._rule_name = type(rule).__name__
+        self._measured = cost if isinstance(cost, Measured) else None
         shape = np.shape(rule.pressure)
         if np.isfinite(rule.pressure).all() and shape != entities.shape:
             field, must = (
@@ -123,6 +124,8 @@ class _Controlled:
     def _ask(self, moment: Moment, cost: Cost, *choices: Vectors) -> NDArray[Any]:
         """Return what the rule decides, one for each entity."""
         decision = np.asarray(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
+        if decision.shape == moment.shape:
+            return decision
         try:
             return np.broadcast_to(decision, moment.shape)
         except ValueError as error:
@@ -192,10 +195,9 @@ class Knob(_Controlled):
 
     def observe(self, seconds: float) -> bool:
         """Take note of how long a computation took; return whether that is its cost."""
-        if isinstance(self.cost, Measured):
-            self.cost.observe(1.0, seconds)
-            return True
-        return False
+        if self._measured is not None:
+            self._measured.observe(1.0, seconds)
+        return self._measured is not None
 
     def _checked(self, q: FloatArray, moment: Moment, cost: Cost) -> FloatArray:
         must = "a probability q in (0, 1]"
@@ -266,9 +268,9 @@ class Sender(_Controlled):
         self, amounts: IntArray, components: IntArray, nbytes: IntArray, moment: Moment, cost: Cost
     ) -> Sending:
         charged = self._price(cost, components, moment)
-        if isinstance(self.cost, Measured):
+        if self._measured is not None:
             charged = np.asarray(nbytes, dtype=float)
-            self.cost.observe(components, charged)
+            self._measured.observe(components, charged)
         return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged))
 
     def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:

@@ -39,16 +39,16 @@ class Objective:
         return np.asarray(self.price(k) + self.V * kept)
 
 
-def cost_of_some(cost: Cost, places: IntArray, shape: tuple[int, ...]) -> Callable[[IntArray], FloatArray]:
+def cost_of_some(cost: Any, places: IntArray, shape: tuple[int, ...]) -> Callable[[IntArray], FloatArray]:
     """Return the cost of some of the entities, as a function of amounts (..., M)."""
     if not shape:  # one entity, without an axis
         return lambda amounts: np.asarray(cost(amounts[..., 0]))[..., None]
-    if len(places) == shape[0]:
+    if len(places) == shape[0] and (places == np.arange(len(places))).all():
         return lambda amounts: np.broadcast_to(cost(amounts), amounts.shape)
     if is_dataclass(cost) and not isinstance(cost, type):
         own = {entry.name: getattr(cost, entry.name) for entry in fields(cost)}
         share = {name: _share(value, places, shape) for name, value in own.items()}
-        part = replace(cost, **share)
+        part: Any = replace(cost, **share)
         return lambda amounts: np.broadcast_to(part(amounts), amounts.shape)
 
     def among_all(amounts: IntArray) -> FloatArray:

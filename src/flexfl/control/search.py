@@ -39,7 +39,7 @@ def amounts(V: Number, Phi: Number, cost: Cost, choices: Choices) -> IntArray:
     monotone = bool(getattr(cost, "monotone", False))
     binned = monotone and choices.largest_first and isinstance(choices, Binned)
     if isinstance(cost, Affine) and isinstance(choices, Bounded) and not binned:
-        places = np.flatnonzero(_pays(V, Phi, cost, choices))
+        places: IntArray = np.flatnonzero(_pays(V, Phi, cost, choices))
     elif monotone:
         reach = _reach(objective, choices)
         places = np.flatnonzero(reach)
@@ -75,20 +75,19 @@ def _reach(objective: Objective, choices: Choices) -> IntArray:
     """
     energy = choices.energy.reshape(-1)
     reach = np.zeros(len(energy), dtype=np.int64)
-    some = (energy > 0) & np.isfinite(energy)
-    if not some.any():
-        return reach
+    finite = np.isfinite(energy)
     idle = objective.price(np.zeros((1, len(energy)), dtype=np.int64))
     if not isinstance(choices, Bounded):
         first = objective.price(np.ones((1, len(energy)), dtype=np.int64))
-        pays = some & (objective.V * energy * (1 + MARGIN) >= (first - idle)[0])
+        pays = finite & (energy > 0) & (objective.V * energy * (1 + MARGIN) >= (first - idle)[0])
         return np.where(pays, np.iinfo(np.int64).max, 0)
     grid = _grid(choices.dim)
     at_once = max(1, AT_ONCE // len(energy))
     for begin in range(0, len(grid) - 1, at_once):
         ends = grid[begin : begin + at_once + 1, None]
         price = objective.price(np.broadcast_to(ends[:-1] + 1, (len(ends) - 1, len(energy))))
-        pays = some & (objective.V * choices.most(ends[1:]) * (1 + MARGIN) >= price - idle)
+        most = choices.most(ends[1:])
+        pays = finite & (most > 0) & (objective.V * most * (1 + MARGIN) >= price - idle)
         reach = np.maximum(reach, np.where(pays, ends[1:], 0).max(axis=0))
     return reach
 
@@ -118,10 +117,9 @@ def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
     def objective(q: FloatArray) -> FloatArray:
         return np.broadcast_to(V / q + priced(Lam, cost(q)), q.shape)
 
-    grid = np.union1d(
-        np.geomspace(_SMALLEST_PROB, 1.0, _LOG_GRID), np.linspace(0.0, 1.0, _EVEN_GRID + 1)[1:]
-    )
-    best, value = np.ones(shape), objective(np.ones((1, *shape)))[0]
+    grid = np.union1d(np.geomspace(_SMALLEST_PROB, 1.0, _LOG_GRID), np.linspace(0.0, 1.0, _EVEN_GRID + 1)[1:])
+    best: FloatArray = np.ones(shape)
+    value: FloatArray = objective(np.ones((1, *shape)))[0]
     for candidates in _blocks(grid, getattr(cost, "breakpoints", ()), shape):
         best, value = _better(best, value, candidates, objective)
     low, high = np.full(shape, _SMALLEST_PROB), np.ones(shape)

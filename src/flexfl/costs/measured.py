@@ -38,7 +38,7 @@ class MeasuredCompute:
     def observe(self, amount: Number | Count, cost: Number) -> None:
         found = np.asarray(cost, dtype=float) / np.asarray(amount)
         share = np.where(self.estimate > 0, self.smoothing, 1.0)
-        self.estimate = np.asarray(self.estimate + share * (found - self.estimate))
+        self.estimate = np.asarray((1.0 - share) * self.estimate + share * found)
 
     def state(self) -> State:
         return {"estimate": np.asarray(self.estimate)}
@@ -70,7 +70,7 @@ class MeasuredMessage:
         k = np.asarray(amount)
         found = np.maximum(0.0, np.asarray(cost, dtype=float) - self.per_message) / np.maximum(k, 1)
         share = np.where(k > 0, self.smoothing, 0.0)
-        self.estimate = np.asarray(self.estimate + share * (found - self.estimate))
+        self.estimate = np.asarray((1.0 - share) * self.estimate + share * found)
 
     def state(self) -> State:
         return {"estimate": np.asarray(self.estimate)}

@@ -1,6 +1,7 @@
 """Components counted by magnitude: what `control.binned` asks of residuals, by compiled passes.
 
-Bins are by exponent and some digits of the mantissa: the bits of magnitudes are in order.
+Bins are by exponent and the first digits of the mantissa: the bits of magnitudes are in order. They reach
+down from the largest magnitude of a row; all that is smaller shares the last one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray
 Array = NDArray[Any]
 Note = Callable[[IntArray, IntArray, FloatArray, Array], None]
 
+_DIGITS = 7
+BINS = 2048
+"""For each row: sixteen octaves of magnitudes, in a table that stays in the first-level cache."""
 _SCANNED = 2**20
 """Components that are sorted at once, or those of one vector: temporaries stay within some ten megabytes."""
 
@@ -25,7 +29,7 @@ class MagnitudeBins:
     """Some rows of residuals as `control.binned.Bins`."""
 
     def __init__(
-        self, columns: IntArray, vectors: Array, rows: IntArray, shift: int, reach: IntArray, note: Note
+        self, columns: IntArray, vectors: Array, rows: IntArray, reach: IntArray, note: Note
     ) -> None:
         """Count the components of vectors[rows].
 
@@ -33,24 +37,27 @@ class MagnitudeBins:
             columns: how whoever asks calls these rows.
             vectors: (N, D), on the host.
             rows: (M,).
-            shift: how many bits of a magnitude do not matter.
             reach: bins beyond this k are left out, (M,).
             note: what `remember` calls.
         """
         self.columns, self.remember = columns, note
-        self._vectors, self._rows, self._shift = vectors, rows, shift
-        self._bits = vectors.view(np.uint64 if vectors.dtype.itemsize == 8 else np.uint32)
-        count, total = _by_bin(vectors, self._bits, shift, rows)
+        self._vectors, self._rows = vectors, rows
+        double = vectors.dtype.itemsize == 8
+        self._bits = vectors.view(np.uint64 if double else np.uint32)
+        self._shift = (52 if double else 23) - _DIGITS
+        count, total, self._base = _by_bin(vectors, self._bits, self._shift, rows, BINS)
         self._ids, edges, left = _edges(count, total, reach)
         self.edges, self.left = edges.T, left.T
-        # Bins that fill up, −1, become the lowest one: they are empty, and never wanted.
-        unsigned = np.maximum(self._ids, 0).astype(self._bits.dtype) << self._bits.dtype.type(shift)
-        above = unsigned + (self._bits.dtype.type(1) << self._bits.dtype.type(shift))
-        below = np.maximum(unsigned, self._bits.dtype.type(1)) - self._bits.dtype.type(1)
-        self._cut = below.view(vectors.dtype)
+        # The smallest and the next larger magnitude of each bin; in a row with fewer bins the last one again.
+        word = self._bits.dtype.type
+        place = (self._ids + self._base[:, None]).astype(word)
+        least = np.where(self._ids > 0, place << word(self._shift), word(0))
+        beyond = (place + word(1)) << word(self._shift)
+        self._cut = (np.maximum(least, word(1)) - word(1)).view(vectors.dtype)
         self.cut = self._cut.T
-        self.low = np.square(unsigned.view(vectors.dtype), dtype=np.float64).T
-        self.high = np.square(above.view(vectors.dtype), dtype=np.float64).T
+        self.low, self.high = (
+            np.square(bits.view(vectors.dtype), dtype=np.float64).T for bits in (least, beyond)
+        )
 
     def scan(self, wanted: BoolArray) -> Iterator[tuple[IntArray, IntArray, FloatArray, Array]]:
         """Yield some of the rows (m,) with k, ‖b − v‖² and a cut, (L, m), for each k in their wanted bins."""
@@ -65,6 +72,7 @@ class MagnitudeBins:
                 self._vectors,
                 self._bits,
                 self._shift,
+                self._base[some],
                 self._rows[some],
                 self._ids[some],
                 self.edges.T[some],
@@ -77,27 +85,35 @@ class MagnitudeBins:
             end = begin
 
 
-@njit(parallel=True, cache=True)
-def _by_bin(vectors: Array, bits: Array, shift: int, rows: Array) -> tuple[Array, Array]:
-    """How many non-zero components of each row have their magnitude in each bin; the sum of their squares."""
+@njit(parallel=True, cache=True)  # type: ignore[untyped-decorator]
+def _by_bin(vectors: Array, bits: Array, shift: int, rows: Array, bins: int) -> tuple[Array, Array, Array]:
+    """How many non-zero components of each row have their magnitude in each bin, the sum of their squares.
+
+    Bin n > 0 of a row has the magnitudes whose upper bits are base + n, bin 0 all that are smaller.
+    """
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
-    number = int((sign - bits.dtype.type(1)) >> places) + 1
-    count = np.zeros((len(rows), number), dtype=np.int32)
-    total = np.zeros((len(rows), number))
+    count = np.zeros((len(rows), bins), dtype=np.int32)
+    total = np.zeros((len(rows), bins))
+    base = np.zeros(len(rows), dtype=np.int64)
     for i in prange(len(rows)):
         vector, ordered = vectors[rows[i]], bits[rows[i]]
         c, s = count[i], total[i]
+        largest = bits.dtype.type(0)
+        for j in range(len(ordered)):
+            largest = max(largest, ordered[j] & ~sign)
+        base[i] = max(0, int(largest >> places) - (bins - 1))
+        first = int(base[i])
         for j in range(len(vector)):
             size = ordered[j] & ~sign
             if size != 0:
-                place = size >> places
+                place = max(int(size >> places) - first, 0)
                 c[place] += 1
                 s[place] += np.float64(vector[j]) * np.float64(vector[j])
-    return count, total
+    return count, total, base
 
 
-@njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)  # type: ignore[untyped-decorator]
 def _edges(count: Array, total: Array, reach: Array) -> tuple[Array, Array, Array]:
     """The bins that are not empty, the largest first, until k reaches `reach`; k and ‖b − v‖² at their edges.
 
@@ -113,7 +129,7 @@ def _edges(count: Array, total: Array, reach: Array) -> tuple[Array, Array, Arra
                 if k >= reach[i]:
                     break
     most = max(1, number.max())
-    ids = np.full((len(count), most), -1, dtype=np.int64)
+    ids = np.zeros((len(count), most), dtype=np.int64)
     edges = np.zeros((len(count), most + 1), dtype=np.int64)
     left = np.zeros((len(count), most + 1))
     for i in prange(len(count)):
@@ -127,6 +143,7 @@ def _edges(count: Array, total: Array, reach: Array) -> tuple[Array, Array, Arra
         rest = 0.0
         for lower in range(place):
             rest += total[i, lower]
+        ids[i, number[i] :] = place if number[i] > 0 else 0
         edges[i, number[i] :] = k
         left[i, number[i] :] = rest
         for e in range(number[i] - 1, -1, -1):
@@ -135,11 +152,12 @@ def _edges(count: Array, total: Array, reach: Array) -> tuple[Array, Array, Arra
     return ids, edges, left
 
 
-@njit(parallel=True, cache=True)
+@njit(parallel=True, cache=True)  # type: ignore[untyped-decorator]
 def _sorted_bins(
     vectors: Array,
     bits: Array,
     shift: int,
+    base: Array,
     rows: Array,
     ids: Array,
     edges: Array,
@@ -154,25 +172,29 @@ def _sorted_bins(
     """
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
-    number = int((sign - bits.dtype.type(1)) >> places) + 1
     ks = np.zeros((len(rows), longest), dtype=np.int64)
     kept = np.full((len(rows), longest), np.inf)
     limit = np.full((len(rows), longest), -1, dtype=vectors.dtype)
     for i in prange(len(rows)):
         vector, ordered = vectors[rows[i]], bits[rows[i]]
-        slot = np.full(number, -1, dtype=np.int64)
-        length = 0
+        slot = np.full(BINS, -1, dtype=np.int64)
+        length, lowest = 0, BINS
         for e in range(ids.shape[1]):
             if wanted[i, e]:
                 slot[ids[i, e]] = length
                 length += edges[i, e + 1] - edges[i, e]
+                lowest = min(lowest, ids[i, e])
+        first = int(base[i])
+        least = bits.dtype.type(1) if lowest == 0 else bits.dtype.type(lowest + first) << places
         inside = np.empty(length, dtype=vectors.dtype)
         for j in range(len(vector)):
             size = ordered[j] & ~sign
-            at = slot[size >> places]
-            if at >= 0 and size != 0:
-                inside[at] = abs(vector[j])
-                slot[size >> places] = at + 1
+            if size >= least:
+                place = max(int(size >> places) - first, 0)
+                at = slot[place]
+                if at >= 0:
+                    inside[at] = abs(vector[j])
+                    slot[place] = at + 1
         begin = 0
         for e in range(ids.shape[1]):
             if wanted[i, e]:

@@ -41,7 +41,8 @@ def _agrees(fused: type[Residuals], compressor: Compressor, like: Vectors) -> bo
     kind = np.dtype(str(like.dtype).removeprefix("torch."))
     amounts = np.array([0, 1, 7, 20])
     found = []
-    for make in (lambda rows: fused(rows), lambda rows: PlainResiduals(rows, compressor)):
+    ways: list[Callable[[Vectors], Residuals]] = [fused, lambda rows: PlainResiduals(rows, compressor)]
+    for make in ways:
         rows: Any = start.astype(kind)
         if not isinstance(like, np.ndarray):
             rows = torch.from_numpy(rows).to(like.device)
@@ -49,7 +50,9 @@ def _agrees(fused: type[Residuals], compressor: Compressor, like: Vectors) -> bo
         vectors = make(rows)
         vectors.expect(0.0, Streams(0).moment("uplink", 0, 50, Entities.all_clients(4)))
         vectors.take(amounts).add_to(total, 0.25)
-        found.append([np.asarray(total), np.asarray(rows), vectors.components(amounts), vectors.energy.copy()])
+        found.append(
+            [np.asarray(total), np.asarray(rows), vectors.components(amounts), vectors.energy.copy()]
+        )
     return all(np.allclose(mine, theirs, rtol=1e-6, atol=0) for mine, theirs in zip(*found, strict=True))
 
 
@@ -79,7 +82,9 @@ class PlainResiduals(Residuals):
         if place not in self._opened:
             if len(self._opened) * self._dim > _KEPT:
                 self._opened.clear()
-            self._opened[place] = PlainVectors(self._host_row(place), self._compressor, self._moment.of(place))
+            self._opened[place] = PlainVectors(
+                self._host_row(place), self._compressor, self._moment.of(place)
+            )
         return self._opened[place]
 
     def _each(self, rows: Any, number: Callable[[int, PlainVectors], Any]) -> NDArray[Any]:
@@ -93,7 +98,8 @@ class PlainResiduals(Residuals):
         cuts = np.broadcast_to(cut, self._shape).reshape(-1).astype(np.float64)
         level = np.broadcast_to(enough, self._shape).reshape(-1)
         # No component gains more than its square: the excess of exact values bounds a row's excess.
-        count, energy = (found.reshape(-1) for found in self.at_best(cut, level.reshape(self._shape) * (1 - _MARGIN)))
+        most = self.at_best(cut, np.asarray(enough) * (1 - _MARGIN))
+        count, energy = (found.reshape(-1) for found in most)
         rows = np.flatnonzero((count > 0) & (energy * (1 + _MARGIN) >= level + count * np.square(cuts)))
         counts, gains = np.zeros(len(cuts), dtype=np.int64), np.zeros(len(cuts))
         for row in rows.tolist():

@@ -27,8 +27,8 @@ _ROUNDING = 1e-12
 """Relative error that sums of squares may have; a row within it of being sent is measured."""
 _MAPPED_BYTES = 16 * 2**20
 """Rows of a file that are used at once; scattered ones may bring in ten times as much with their pages."""
-_COUNTED = 2**22
-"""Bins of all rows that are counted at once: some fifty megabytes."""
+_COUNTED = 2**11
+"""Rows whose components are counted by magnitude at once: their bins take some thirty megabytes."""
 _COPIED = 2**24
 """Components that are copied from a device at once."""
 _SIZES = 2**20
@@ -118,7 +118,7 @@ class Residuals:
     def add_outer(self, rows: IntArray, start: int, step: NDArray[Any], x: Vectors, g: Vectors) -> None:
         """The same for gradients gᵀ·x given as x (M, K, in) and g (M, K, out)."""
         sums = self._cut, self._count, self._above, self._energy
-        if not self._by_numba:
+        if isinstance(x, Tensor) and isinstance(g, Tensor):
             torch_kernels.add_outer_and_measure(self._rows, rows, start, step, x, g, *sums)
             return
         for array in (x, g, step):  # BLAS trusts what it is given
@@ -166,7 +166,7 @@ class Residuals:
         _ = self.energy  # now all rows are known
         # As a function of k the energy of the k largest is concave: it is below its tangents.
         tangent = self._above + (components - self._count) * np.square(self._seen_cut, dtype=np.float64)
-        return np.minimum(tangent + self._rounding * self._scale, self._energy)
+        return np.asarray(np.minimum(tangent, self._energy) + self._rounding * self._scale)
 
     def everything(self) -> IntArray:
         return self.above(0.0)[0]
@@ -179,8 +179,8 @@ class Residuals:
 
     def binned(self, places: IntArray, reach: IntArray) -> Iterator[MagnitudeBins]:
         """Yield the components of these rows by magnitude, some rows at a time (`control.binned`)."""
-        _ = self.energy  # now all rows are known: what is remembered of them adds to it
-        at_once = min(self._at_once, max(1, _COUNTED >> (self._dtype.itemsize * 8 - 1 - self._shift)))
+        _ = self.energy  # now all rows are known
+        at_once = min(self._at_once, _COUNTED)
         if not self._by_numba:
             at_once = min(at_once, max(1, _COPIED // self._dim))
         for begin in range(0, len(places), at_once):
@@ -189,8 +189,9 @@ class Residuals:
             if not self._by_numba:
                 index = torch.from_numpy(rows).to(vectors.device)
                 vectors, rows = vectors.index_select(0, index).cpu().numpy(), np.arange(len(rows))
-            note = partial(self._remember, places[part])
-            yield MagnitudeBins(part, vectors, rows, self._shift, reach[part], note)
+            bins = MagnitudeBins(part, vectors, rows, reach[part], partial(self._remember, places[part]))
+            self._energy[places[part]] = bins.left[0]  # without what subtracting has rounded away
+            yield bins
             self._leave_memory()
 
     def _remember(self, rows: IntArray, k: IntArray, kept: FloatArray, cut: NDArray[Any]) -> None:
