@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.compress import Message, Offers, Random, level_bytes
+from flexfl.compress import Message, Offers, Random, level_bytes, topk_mask
 from flexfl.parameters import Whole
 
 
@@ -27,7 +27,7 @@ class OneMagnitude:
 
     def offers(self, vector: FloatArray, random: Random) -> Offers:
         """Tell, for each amount, how many components it sends, what stays behind, and its size."""
-        size = np.abs(self._sorted(vector), dtype=np.float64)
+        size = np.sort(np.abs(vector[vector != 0]))[::-1].astype(np.float64)
         k = np.append(0, np.minimum(np.arange(self.step, size.size + self.step, self.step), size.size))
         total = np.append(0.0, np.cumsum(size))[k]  # Σ|b| over the k largest
         energy = float(np.square(vector, dtype=np.float64).sum())
@@ -36,14 +36,8 @@ class OneMagnitude:
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         """Make the message of that amount."""
-        k = min(amount * self.step, np.count_nonzero(vector))
-        places = np.sort(self._order(vector)[:k])
+        k = min(amount * self.step, int(np.count_nonzero(vector)))
+        places = np.flatnonzero(topk_mask(vector, k))
         scale = vector.dtype.type(np.abs(vector[places], dtype=np.float64).mean())
         values = np.where(vector[places] > 0, scale, -scale)
         return Message(len(vector), places, values, "levels", np.array([-scale, scale]))
-
-    def _order(self, vector: FloatArray) -> FloatArray:
-        return np.argsort(-np.abs(vector), kind="stable")
-
-    def _sorted(self, vector: FloatArray) -> FloatArray:
-        return vector[self._order(vector)[: np.count_nonzero(vector)]]

@@ -14,7 +14,6 @@ from flexfl.compress import PlainVectors, RoundedTopK, TopK, topk_mask
 from flexfl.control import objective as objectives
 from flexfl.control import online, search
 from flexfl.costs import Affine, Linear, Staircase
-from flexfl.costs.base import cost_of_one
 from flexfl.sim.plain_residuals import PlainResiduals
 from flexfl.sim.residuals import Residuals
 from flexfl.streams import Entities, Streams
@@ -286,17 +285,6 @@ def test_a_cost_of_q_that_never_falls_is_met_within_its_promise(V, Lam, jumps):
     q = float(search.compute_prob(V, Lam, cost))
     best = min(V / p + Lam * cost(p) for p in [*places, 1.0])
     assert V / q + Lam * cost(q) <= best * 1.0035
-
-
-def test_one_of_a_cost_for_many():
-    """By its fields where it is a dataclass, among all where it is any function."""
-    amounts = np.arange(20)
-    prices = np.array([0.5, 1.0, 2.0])
-    stairs = Staircase(prices, np.asarray(7.0))
-    for n in range(3):
-        expected = prices[n] * np.ceil(amounts / 7)
-        assert np.array_equal(cost_of_one(stairs, n, (3,))(amounts), expected)
-        assert np.array_equal(cost_of_one(lambda k: stairs(k), n, (3,))(amounts), expected)
 
 
 @pytest.mark.parametrize("places", [[0, 1, 2], [2, 0, 1], [2, 0], [1]], ids=str)

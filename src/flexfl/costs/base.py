@@ -7,11 +7,7 @@ queue is charged by the same function, so what was planned is what is paid.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, Protocol, runtime_checkable
-
-import numpy as np
+from typing import Protocol, runtime_checkable
 
 from flexfl.arrays import Count, FloatArray, Number
 from flexfl.streams import Moment
@@ -54,36 +50,3 @@ class Measured(Protocol):
 
     def at(self, moment: Moment) -> Cost: ...
     def observe(self, amount: Number | Count, cost: Number) -> None: ...
-
-
-def cost_of_one(cost: Cost, place: int, shape: tuple[int, ...]) -> Callable[[Any], FloatArray]:
-    """Return one entity's share of a cost, as a function of amounts (A,).
-
-    Args:
-        cost: the cost for all entities of `shape`.
-        place: which of them, in the flattened shape.
-        shape: the entities' shape, (N,) or ().
-    """
-    if not shape:
-        return lambda amounts: np.asarray(cost(amounts))
-    given: Any = cost
-    if is_dataclass(given) and not isinstance(given, type):
-        values = {entry.name: getattr(given, entry.name) for entry in fields(given)}
-        one = replace(given, **{name: _share(value, place, shape) for name, value in values.items()})
-        return lambda amounts: np.asarray(one(amounts))
-
-    def among_all(amounts: Any) -> FloatArray:
-        # The others' amounts do not matter; a block at a time keeps memory within bounds.
-        listed, block = np.asarray(amounts), max(1, 2**20 // shape[0])
-        found = np.empty(len(listed))
-        for begin in range(0, len(listed), block):
-            some = listed[begin : begin + block]
-            all_ = np.asarray(cost(np.broadcast_to(some[:, None], (len(some), *shape))))
-            found[begin : begin + block] = np.broadcast_to(all_, (len(some), *shape))[:, place]
-        return found
-
-    return among_all
-
-
-def _share(value: Any, place: int, shape: tuple[int, ...]) -> Any:
-    return value[place] if isinstance(value, np.ndarray) and value.shape == shape else value
