@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flexfl import Observer
-from flexfl.results.observer import RunInfo
-from flexfl.results.observer import Progress
+from flexfl.results.observer import Progress, RunInfo
 
 
 @dataclass

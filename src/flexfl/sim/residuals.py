@@ -79,7 +79,7 @@ class Residuals:
         every_k = np.arange(self._dim + 1) if self._dim <= _SIZES else None
         self._sizes = None if every_k is None else message_bytes(every_k, self._dim, dtype.name)
         self._one = np.ones(1, dtype=dtype)
-        self._asked: IntArray | None = None  # the amounts whose components are known
+        self._counted: IntArray | None = None  # the amounts whose components are known
         self._answer: IntArray = np.zeros(0, dtype=np.int64)
         self._wanted = np.zeros(count)
         self._cut = np.zeros(count, dtype=dtype)
@@ -212,12 +212,12 @@ class Residuals:
 
     def components(self, amounts: IntArray) -> IntArray:
         """Return k of each sender: a message holds no zeros."""
-        if self._asked is not amounts:
+        if self._counted is not amounts:
             k = np.broadcast_to(amounts, self._shape).reshape(-1)
             if ((k > 0) & ((k != self._count) | self._changed)).any():
                 nonzero = self.above(0.0)[0].reshape(-1)
                 k = np.minimum(k, nonzero)
-            self._asked, self._answer = amounts, k.reshape(self._shape)
+            self._counted, self._answer = amounts, k.reshape(self._shape)
         return self._answer
 
     def nbytes(self, amounts: IntArray) -> IntArray:
@@ -232,7 +232,7 @@ class Residuals:
     def hand_over(self, amounts: IntArray, weights: Number, total: Vectors) -> None:
         """Move the k largest out of each row and add them, weighted, to `total`."""
         k = self.components(amounts).reshape(-1)
-        self._asked = None
+        self._counted = None
         senders = k.nonzero()[0]
         _ = self.energy  # now all rows are known
         if not len(senders):
