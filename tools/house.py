@@ -24,7 +24,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-LIMITS = {"step": 10, "start": 30, "function": 60, "module": 350}
+LIMITS = {"step": 10, "start": 52, "function": 60, "module": 350}
+"""A start is to cross 30 files one day; what it has come down to must not grow again."""
 
 
 def modules(source: Path) -> dict[Path, ast.Module]:

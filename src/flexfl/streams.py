@@ -32,7 +32,7 @@ class Entities:
     """Who decides together: all clients, some of them, one of them, or the server.
 
     Attributes:
-        numbers: the clients' numbers, (N,) for several, () for one; decisions have this shape.
+        numbers: the clients' numbers, (N,) for all or some, () for one; decisions have this shape.
         population: how many clients there are in all.
         server: whether it is the server, which is alone.
     """

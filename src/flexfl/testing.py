@@ -77,7 +77,7 @@ def check_policy(make: Callable[[], Policy]) -> None:
 def check_compressor(make: Callable[[], Compressor]) -> None:
     """Check a compressor: sent plus kept is b, sizes as announced, coded and decoded without loss.
 
-    On ties, zeros, tiny and large numbers, one component, float32 and float64, one vector and several.
+    On ties, zeros, tiny and large numbers, one component, float32 and float64, one vector and a batch.
 
     Args:
         make: returns a fresh compressor.
@@ -143,8 +143,8 @@ def _check_one(compressor: Compressor, b: NDArray[Any], moment: Moment, where: s
         assert message.nbytes <= offers.nbytes[amount], f"{where}: larger than announced"
         left = float(np.square(kept, dtype=np.float64).sum())
         scale = 1e-4 if b.dtype == np.float32 else 1e-9
-        as_told = abs(left - offers.kept[amount]) <= scale * (energy + 1e-300)
-        assert as_told, f"{where}: keeps not what it said"
+        as_announced = abs(left - offers.kept[amount]) <= scale * (energy + 1e-300)
+        assert as_announced, f"{where}: keeps not what it announced"
         sent = message.dense()
         off = np.abs(kept + sent - b) > 2 * np.finfo(b.dtype).eps * (np.abs(sent) + np.abs(kept))
         assert not off.any(), f"{where}: sent and kept are not all there was"

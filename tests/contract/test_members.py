@@ -119,7 +119,7 @@ class Larger(OneMagnitude):
         return Message(made.dim, made.indices, made.values, vector.dtype.name)
 
 
-@pytest.mark.parametrize(("member", "message"), [(Lossy, "keeps not what it said"), (Larger, "larger than")])
+@pytest.mark.parametrize(("member", "message"), [(Lossy, "keeps not what it announced"), (Larger, "larger than")])
 def test_a_wrong_compressor_is_found(member, message):
     with pytest.raises(AssertionError, match=message):
         check_compressor(lambda: member(step=1))

@@ -2,7 +2,7 @@
 
 A compressor turns a vector b and an *amount* into a message v; b − v stays in the residual. An amount is a
 whole number: 0 sends nothing, and what 1, 2, … send is the compressor's own affair (how many components,
-with how many bits). For each amount it tells, before anything is coded, what the message takes and what
+with how many bits). For each amount it reports, before anything is coded, what the message takes and what
 stays behind, so that P3.2 and P3.3 can be minimised over all of them.
 
 `offers` and `compress` are the plain path, which makes a compressor work everywhere at once: in the oracle,
@@ -51,7 +51,7 @@ class Compressor(Protocol):
         ...
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
-        """Return the message of that amount, with the size and the remainder that `offers` told."""
+        """Return the message of that amount, with the size and the remainder that `offers` announced."""
         ...
 
 

@@ -1,6 +1,6 @@
 """What is sent: the values of some components, and how many bytes that takes before it is coded.
 
-`wire` gives a message its byte form; the length is the one that `message_bytes` tells.
+`wire` gives a message its byte form; its length is what `message_bytes` returns.
 """
 
 from __future__ import annotations
@@ -131,5 +131,5 @@ def nothing(dim: int, dtype: Any) -> Message:
 
 
 def dense_rows(messages: Sequence[Message]) -> FloatArray:
-    """Return v of several senders as rows, (N, D)."""
+    """Return v of all senders as rows, (N, D)."""
     return np.stack([message.dense() for message in messages])

@@ -83,7 +83,7 @@ class Scope:
         entities: who decides.
         budget: what they may spend; None for no limit at all.
         iterations: T, how long the run is meant to be.
-        mean_cost: the expected cost of one computation, where the cost model tells.
+        mean_cost: the expected cost of one computation, where the cost model has it.
     """
 
     knob: str

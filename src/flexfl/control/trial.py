@@ -62,7 +62,7 @@ def _costs(setup: Setup, moment: Moment) -> list[Fault]:
     def work() -> None:
         own: CostModel = copy.deepcopy(model)
         cost = own.at(moment)
-        for candidates in ((), (2,)):  # one decision for each entity, then several to choose from
+        for candidates in ((), (2,)):  # one decision for each entity, then two to choose from
             wanted = (*candidates, *shape)
             found = np.asarray(cost(np.ones(wanted)))
             if found.dtype.kind not in "fiu":
@@ -94,10 +94,10 @@ def _compressor(setup: Setup, moment: Moment) -> list[Fault]:
                 continue
             if not isinstance(message, Message):
                 raise TypeError(f"compress returned {type(message).__name__}")
-            told = int(offers.components[amount]), int(offers.nbytes[amount])
-            if (message.components, message.nbytes) != told:
+            announced = int(offers.components[amount]), int(offers.nbytes[amount])
+            if (message.components, message.nbytes) != announced:
                 found = f"{message.components} components in {message.nbytes} bytes"
-                raise ValueError(f"amount {amount} has {found}, offered were {told[0]} in {told[1]}")
+                raise ValueError(f"amount {amount} has {found}, offered were {announced[0]} in {announced[1]}")
 
     remedy = "see flexfl.compress.Compressor, and try it with flexfl.testing"
     rule = "must give the messages that it offers"

@@ -22,7 +22,7 @@ class Cost(Protocol):
     doing nothing costs, cost(1) of a computing cost what computing with certainty costs.
 
     A cost may have an attribute `monotone`: True says that it never falls as the amount grows, which makes
-    the search for the best decision several times faster. A cost of computing may have `breakpoints`, an
+    the search for the best decision much faster. A cost of computing may have `breakpoints`, an
     array of the q at which it jumps, which the search then tries.
     """
 

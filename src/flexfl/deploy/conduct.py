@@ -34,7 +34,7 @@ def conduct(
         settings: a `Plan`, as its `settings()` returns it.
         link: reaches the clients.
         folder: the run directory is made in there, by the name of the run.
-        observers: told what happens, besides the trackers of the spec; see `deploy.record`.
+        observers: notified besides the trackers of the spec; see `deploy.record`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     live = live_file(folder, settings["name"])

@@ -48,7 +48,7 @@ class Conductor:
         job: the run.
         link: reaches the clients.
         server: the protocol.
-        record: what observers are told.
+        record: notifies the observers.
         live: the status file of the run.
         ready: clients that have replied to a greeting.
         restarted: of these, those that were restarted since and must be greeted before they are asked.

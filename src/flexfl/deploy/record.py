@@ -1,8 +1,8 @@
-"""The record of a deployment: what its server has closed, told to observers as a simulation tells them.
+"""The record of a deployment: what its server has closed, reported to observers as a simulation reports it.
 
 The server's own state is the truth: the record of an iteration lies there until the run directory holds it.
 Observers see every iteration and evaluation in order, each once; after a crash, those since the last
-`flush` (a second at most) once more. The last evaluation and the end of a run are told again if a finished
+`flush` (a second at most) once more. The last evaluation and the end of a run are reported again if a finished
 run is resumed. An observer that must not count twice looks at `progress.iteration`.
 """
 
@@ -31,8 +31,8 @@ class Record:
     Args:
         job: of the server.
         directory: of the run.
-        server: whose records are told.
-        observers: to be told besides the directory and the trackers of the spec.
+        server: whose records are reported.
+        observers: notified besides the directory and the trackers of the spec.
 
     Attributes:
         progress: of the run.
@@ -51,7 +51,7 @@ class Record:
         """Continue from what directory and server hold; nothing is written before."""
         server, job = self._server, self._job
         before = Run(self._directory.path)
-        # What the directory holds was told to all observers before it was committed.
+        # What the directory holds was reported to all observers before it was committed.
         done = min(len(before.iterations["iteration"]), server.iteration)
         self._directory.rewind(done)
         server.forget(done)
@@ -86,7 +86,7 @@ class Record:
         self._observers.evaluated(self.progress, evaluation)
 
     def flush(self) -> None:
-        """Write to the disk what was told; the server may forget it then."""
+        """Write to the disk what was reported; the server may forget it then."""
         if self._begun:
             self._writer.commit()
             self._server.forget(self._server.iteration)

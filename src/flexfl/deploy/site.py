@@ -68,7 +68,7 @@ class Site:
         self.close()
         try:
             self._ready = self._open(hello)
-        except Exception as error:  # of a user's model, too: the server is told why
+        except Exception as error:  # of a user's model, too: report it to the server
             self.close()
             fault, retry = in_words(error)[:_LONGEST_FAULT], isinstance(error, InUseError)
             return Ready(hello.run, self.name, fault=fault, retry=retry)

@@ -272,7 +272,7 @@ def _oracle(problem: Problem, iterations: int = 3) -> float:
 
 
 def _evaluation(problem: Problem, samples: int) -> float:
-    """Seconds of an evaluation over so many samples, told from a part of them."""
+    """Return the seconds of an evaluation over so many samples, estimated from a part of them."""
     part = 10_000
     x, y = torch.randn(part, *problem.data.train_x.shape[1:]), torch.randint(_CLASSES, (part,))
     data = Federated(x, y, None, None, (np.arange(part),))

@@ -88,7 +88,7 @@ def simulate(
             mean squared error for numbers.
         out: the run directory; a temporary one if left out.
         resume: continue the run in `out`.
-        observers: told what happens (`flexfl.Observer`).
+        observers: notified of what happens (`flexfl.Observer`).
         **sections: settings over those of the spec: budget={"uplink": 0.01}, train={"iterations": 500}, …
             costs={"uplink": …} may hold a `CostModel`, compress={"uplink": …} a `Compressor`, and
             control={"policy": …} a `Policy`, as objects.
@@ -118,7 +118,7 @@ def simulate(
         if out is not None:
             return _run(resolved, problem, Path(out), resume, watching)
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
-            # Nothing stays of a run without `out`, so nothing is said of files either.
+            # A run without `out` leaves no files behind.
             result = _run(resolved, problem, Path(folder) / "run", False, watching)
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition

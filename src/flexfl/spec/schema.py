@@ -137,7 +137,7 @@ def _weights(weights: list[float]) -> list[Fault]:
 
 
 def _shared_queues(by_client: Mapping[str, list[float]], budget: BudgetSpec) -> list[Fault]:
-    """Return lists for a queue that several clients share, which has one length."""
+    """Return lists for a queue that clients share, which has one length."""
     rule = "must be one number where the budget is shared"
     return [
         Fault(path, rule, values, "give one number for the group")

@@ -154,7 +154,7 @@ class CompressSpec(Section):
 
 
 class TrackSpec(RootModel[dict[str, Annotated[dict[str, Any], TRACKERS.field("track")]]]):
-    """Who else is told about the run: trackers, by a name that the person chooses."""
+    """Trackers of the run, by a name that the person chooses."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -5,7 +5,7 @@
 
 The body of a sparse message is the code of its places (`wire.subset`) and its values; of a dense one the
 values; of levels the number of levels u16, the levels, the code of the places, and for each value which
-level it is, ⌈log2 levels⌉ bits. All little-endian. The length is the one that `Message.nbytes` tells;
+level it is, ⌈log2 levels⌉ bits. All little-endian. The length is `Message.nbytes`;
 sending nothing takes no bytes at all.
 """
 
@@ -39,7 +39,7 @@ def encode(message: Message) -> bytes:
     """Return the bytes of a message; as many as `message.nbytes`.
 
     Raises:
-        WireError: a value is NaN or infinite, or cannot be told in the message's form.
+        WireError: a value is NaN or infinite, or is not a number of the message's form.
     """
     if not message.components:
         return b""

@@ -30,7 +30,7 @@ def encode_subset(indices: IntArray, dim: int) -> bytes:
 
 
 def decode_subset(code: bytes | memoryview, count: int, dim: int) -> IntArray:
-    """Return the indices; `code` must have the length that `subset_bytes` tells."""
+    """Return the indices; `code` must have the length that `subset_bytes` returns."""
     if not 0 < count < dim:
         return np.arange(count)
     from flexfl.wire import coder

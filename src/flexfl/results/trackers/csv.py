@@ -1,4 +1,4 @@
-"""Metrics as a table that grows while a run goes on."""
+"""Metrics as a table that grows during a run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flexfl")
 
 RECHECK, RECHECK_RATE = "gradients/recheck", 1 / 64
-"""The stream that tells in which iterations one client is checked, and the share of these."""
+"""The stream that decides in which iterations one client is checked, and the share of these."""
 
 _IN_FLOAT64, _IN_LESS = 1e-6, 1e-3
 """The relative differences that rounding may cause, in float64 and in shorter types."""
@@ -151,7 +151,7 @@ class Recheck:
 
 @contextmanager
 def _generators_restored(device: torch.device) -> Iterator[Callable[[], bool]]:
-    """Restore torch's generators at the end; yield a function that tells whether they were used."""
+    """Restore torch's generators at the end; yield a function that returns whether they were used."""
     before = torch.get_rng_state(), _state_of(device)
 
     def used() -> bool:
