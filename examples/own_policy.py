@@ -42,9 +42,10 @@ class ComputeWhenAffordable(Savings):
 
 class SendWhenAffordable(Savings):
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
-        few, most = choices.at_most(max(1, round(self.least * moment.dim))), choices.everything()
-        amounts = np.where(cost(most) <= self.saved + self.income, most, few)
-        return np.where(cost(few) <= self.saved + self.income, amounts, 0)
+        amounts = np.zeros(moment.shape, dtype=np.int64)
+        for more in (choices.at_most(max(1, round(self.least * moment.dim))), choices.everything()):
+            amounts = np.where(cost(choices.components(more)) <= self.saved + self.income, more, amounts)
+        return amounts
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails
 
 from flexfl.errors import Fault, FlexFLError, InputError, in_words, nearest
-from flexfl.parameters import fault, faults_of, plain
+from flexfl.parameters import KNOBS, fault, faults_of, plain
 from flexfl.signatures import Parameter, model_of, parameters_of
 
 GIVEN = "given:"
@@ -123,6 +123,9 @@ class Family:
             raise InputError([Fault(field, rule, given, remedy)])
         table, defaults = dict(plain(table)), dict(defaults or {})
         kind = table.get(self.key, defaults.get(self.key))
+        if is_given(kind) and (more := sorted(table.keys() - {self.key, "repr"} - set(KNOBS))):
+            rule = "cannot be set beside an object, which has its own"
+            raise InputError([Fault(f"{field}.{more[0]}", rule, table[more[0]], "give it to the object")])
         if is_import_path(kind) or is_given(kind):
             return {self.key: kind} | table
         if kind is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeGuard
 
+import numpy as np
 from numpy.typing import NDArray
 
 State = dict[str, NDArray[Any]]
@@ -42,7 +43,7 @@ def state_of(**parts: object) -> State:
     {'cost.count': array(3)}
     """
     return {
-        f"{name}.{key}": value
+        f"{name}.{key}": np.asarray(value)
         for name, part in parts.items()
         if has_memory(part)
         for key, value in part.state().items()
@@ -68,4 +69,7 @@ def restore_all(state: Mapping[str, NDArray[Any]], **parts: object) -> None:
 def below(state: Mapping[str, NDArray[Any]], name: str) -> State:
     """Return the arrays named "name.…", without that prefix."""
     prefix = f"{name}."
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    # Copies: what is restored may be changed in place, and a checkpoint is mapped read-only.
+    return {
+        key.removeprefix(prefix): np.array(value) for key, value in state.items() if key.startswith(prefix)
+    }

@@ -77,7 +77,15 @@ class Entities:
         array(0.5)
         """
         array = np.asarray(values)
-        return array if array.ndim == 0 or self.everyone else np.asarray(array[self.numbers])
+        if array.ndim == 0:
+            return array
+        if self.server:
+            raise ValueError(f"must be one number, got {len(array)}: there is one server")
+        if len(array) != self.population:
+            raise ValueError(
+                f"must be one number for each of the {self.population} clients, got {len(array)}"
+            )
+        return array if self.everyone else np.asarray(array[self.numbers])
 
     def name(self, place: int) -> str:
         """Return what to call the entity at that place of a (flattened) decision."""

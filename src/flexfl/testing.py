@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.compress import Compressor, PlainVectors, TopK
+from flexfl.compress import Compressor, Message, Offers, PlainVectors, Random, TopK
 from flexfl.control import Budget, Knob, Policy, Sender, Setup
 from flexfl.costs import ConstantCompute, ConstantMessage, CostModel
 from flexfl.results.observer import Observer, Progress, RunInfo
@@ -26,7 +27,14 @@ from flexfl.state import has_memory
 from flexfl.streams import Entities, Moment, Streams
 from flexfl.wire import decode, encode
 
-__all__ = ["check_compressor", "check_cost", "check_observer", "check_policy"]
+__all__ = [
+    "check_compressor",
+    "check_cost",
+    "check_model",
+    "check_observer",
+    "check_partition",
+    "check_policy",
+]
 
 _CLIENTS, _DIM, _ITERATIONS = 4, 30, 12
 
@@ -55,6 +63,22 @@ def check_cost(make: Callable[[], CostModel], *, role: str = "uplink") -> None:
     _check_memory(make, lambda model, t: model.at(Streams(3).moment(role, t, _DIM, everyone))(amounts[-1]))
 
 
+@dataclass(frozen=True)
+class _Pairs(TopK):
+    """A compressor whose amounts are not numbers of components: each sends two more of the largest."""
+
+    def offers(self, vector: NDArray[Any], random: Random) -> Offers:
+        offers = TopK().offers(vector, random)
+        last = len(offers.components) - 1
+        some = np.append(np.arange(0, last, 2), last) if last else np.zeros(1, dtype=np.int64)
+        return Offers(offers.components[some], offers.kept[some], offers.nbytes[some])
+
+    def compress(self, vector: NDArray[Any], amount: int, random: Random) -> Message:
+        return TopK().compress(vector, 2 * amount, random)
+
+    gains = None  # type: ignore[assignment]  # what a component gains is then not asked
+
+
 def check_policy(make: Callable[[], Policy]) -> None:
     """Check a policy: decisions that can be done, alone as among all, with and without budgets, memory.
 
@@ -70,6 +94,7 @@ def check_policy(make: Callable[[], Policy]) -> None:
                 assert same, f"client {client} alone must decide on {name} as it does among all"
     server = _setup(make(), 0.05).sender("downlink", Entities.the_server(), _DIM)
     server.send(0, _vectors(0)[0])
+    _decisions(make(), Entities.all_clients(_CLIENTS), 0.05, _Pairs())
 
     _check_knob_memory(make)
 
@@ -94,6 +119,60 @@ def check_compressor(make: Callable[[], Compressor]) -> None:
         for row, message in zip(rows, vectors.messages(amounts), strict=True):
             assert message.dim == len(row)
     _check_memory(make, lambda compressor, t: _sent(compressor, t))
+
+
+def check_partition(partition: Any) -> None:
+    """Check a partition: every sample at one client at most, none empty, the same for the same seed.
+
+    Args:
+        partition: as in a spec, a name or a table with a kind and its options.
+    """
+    from flexfl.data.federated import Federated  # imports torch
+
+    labels = np.random.default_rng(1).integers(0, 4, 400)
+    features = np.arange(800.0).reshape(400, 2)
+    for clients in (4, 8):
+        first, again, other = (
+            Federated.split((features, labels), clients=clients, partition=partition, seed=seed)
+            for seed in (1, 1, 2)
+        )
+        held = np.concatenate(first.parts)
+        assert first.clients == other.clients == clients, "must have a part for each client"
+        assert len(np.unique(held)) == len(held), "a sample must lie at one client only"
+        assert held.min() >= 0, "parts must hold indices of samples"
+        assert held.max() < 400, "parts must hold indices of samples"
+        same = all(np.array_equal(a, b) for a, b in zip(first.parts, again.parts, strict=True))
+        assert same, "must draw from the generator that it is given"
+
+
+def check_model(make: Callable[[], Any], sample: Any) -> None:
+    """Check a model: any nn.Module that keeps each client's gradient its own.
+
+    Args:
+        make: returns the module.
+        sample: features of a few samples, (B, …), as a tensor or an array.
+    """
+    import torch
+    from torch.nn import functional
+
+    from flexfl.models.flat import FlatModel
+    from flexfl.sim.gradients import choose
+    from flexfl.sim.gradients.general import Looped
+
+    x = torch.as_tensor(sample).double()
+    model = FlatModel(make(), torch.float64)
+    assert model.dim, "must have trainable parameters"
+    with torch.no_grad():
+        outputs = model.module(x)
+    y = torch.arange(len(x)) % outputs.shape[1]
+    both, labels = torch.stack([x, x.flip(0)]), torch.stack([y, y])
+    path = choose(model, functional.cross_entropy, both, labels)
+    found, expected = (way(both, labels)[0] for way in (path, Looped(model, functional.cross_entropy)))
+    path.release()
+    for name, piece in expected.items():
+        wanted = piece.dense(slice(None))
+        gap = (found[name].dense(slice(None)).reshape(wanted.shape) - wanted).abs().max()
+        assert gap <= 1e-8, f"the gradient of {name} must be that of each client's own samples"
 
 
 def check_observer(make: Callable[[], Observer], path: Any) -> None:
@@ -140,7 +219,8 @@ def _check_one(compressor: Compressor, b: NDArray[Any], moment: Moment, where: s
         kept = b.copy()
         kept[message.indices] -= message.values
         assert message.components == offers.components[amount], f"{where}: components not as announced"
-        assert message.nbytes <= offers.nbytes[amount], f"{where}: larger than announced"
+        assert message.nbytes == offers.nbytes[amount], f"{where}: not of the size announced"
+        assert message.values.dtype == b.dtype, f"{where}: values must have the vector's type"
         left = float(np.square(kept, dtype=np.float64).sum())
         scale = 1e-4 if b.dtype == np.float32 else 1e-9
         as_announced = abs(left - offers.kept[amount]) <= scale * (energy + 1e-300)
@@ -167,7 +247,7 @@ def _vectors(t: int) -> NDArray[Any]:
     return np.random.default_rng(t).normal(size=(_CLIENTS, _DIM))
 
 
-def _setup(policy: Policy, limits: Any) -> Setup:
+def _setup(policy: Policy, limits: Any, compressor: Compressor | None = None) -> Setup:
     budget = None if limits is None else Budget(limits)
     one = None if limits is None else Budget(float(np.min(limits)))
     costs: Mapping[str, CostModel] = {
@@ -175,14 +255,16 @@ def _setup(policy: Policy, limits: Any) -> Setup:
         "uplink": ConstantMessage(0.02, 0.5),
         "downlink": ConstantMessage(0.02, 0.5),
     }
-    compressors = {"uplink": TopK(), "downlink": TopK()}
+    compressors = dict.fromkeys(("uplink", "downlink"), compressor or TopK())
     budgets = {"compute": budget, "uplink": budget, "downlink": one}
     return Setup(policy, costs, compressors, budgets, Streams(3), 100)
 
 
-def _decisions(policy: Policy, entities: Entities, limits: Any) -> dict[str, NDArray[Any]]:
+def _decisions(
+    policy: Policy, entities: Entities, limits: Any, compressor: Compressor | None = None
+) -> dict[str, NDArray[Any]]:
     """Return q, who computes, k and what was charged over some iterations, (T, ...)."""
-    setup = _setup(policy, limits)
+    setup = _setup(policy, limits, compressor)
     knob, sender = setup.knob(entities, _DIM), setup.sender("uplink", entities, _DIM)
     rows: list[dict[str, Any]] = []
     for t in range(_ITERATIONS):

@@ -12,8 +12,17 @@ from examples.own_policy import SavingUp
 from flexfl.compress import COMPRESSORS, Message, Offers
 from flexfl.control import POLICIES, Rule
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS, ConstantMessage
+from flexfl.data.partition import PARTITIONS
+from flexfl.models.build import MODELS
 from flexfl.results.trackers import TRACKERS
-from flexfl.testing import check_compressor, check_cost, check_observer, check_policy
+from flexfl.testing import (
+    check_compressor,
+    check_cost,
+    check_model,
+    check_observer,
+    check_partition,
+    check_policy,
+)
 
 NEEDED = {"randomised": {"send_ratio": 0.1}, "periodic": {"send_every": 3}, "top-k": {"send_ratio": 0.2}} | {
     "fixed-prob": {"compute_prob": [0.1, 0.5, 0.7, 1.0]}
@@ -54,6 +63,20 @@ def test_policies(kind, table):
 @pytest.mark.parametrize(("kind", "table"), cases(COMPRESSORS))
 def test_compressors(kind, table):
     check_compressor(maker(COMPRESSORS, kind, table))
+
+
+OPTIONS = {"dirichlet": {"alpha": 0.5}, "similarity": {"similarity": 0.3}}
+
+
+@pytest.mark.parametrize("kind", PARTITIONS.members)
+def test_partitions(kind):
+    check_partition({"kind": kind, **OPTIONS.get(kind, {})})
+
+
+@pytest.mark.parametrize("name", MODELS.members)
+def test_models(name):
+    shape = {"mlp": (6, 28, 28), "cnn": (6, 3, 32, 32)}[name]
+    check_model(MODELS.members[name], np.random.default_rng(0).normal(size=shape))
 
 
 @pytest.mark.parametrize(("kind", "table"), cases(TRACKERS))
@@ -119,7 +142,9 @@ class Larger(OneMagnitude):
         return Message(made.dim, made.indices, made.values, vector.dtype.name)
 
 
-@pytest.mark.parametrize(("member", "message"), [(Lossy, "keeps not what it announced"), (Larger, "larger than")])
+@pytest.mark.parametrize(
+    ("member", "message"), [(Lossy, "keeps not what it announced"), (Larger, "not of the size")]
+)
 def test_a_wrong_compressor_is_found(member, message):
     with pytest.raises(AssertionError, match=message):
         check_compressor(lambda: member(step=1))

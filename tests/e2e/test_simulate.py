@@ -12,7 +12,7 @@ from torch import nn
 
 import flexfl
 from flexfl.control import Full, Online, Rule, VirtualQueue
-from flexfl.costs import Affine, Linear
+from flexfl.costs import Affine, ConstantMessage, Linear, MeasuredCompute
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel
@@ -523,3 +523,70 @@ def test_a_full_disk_is_told_before_any_work(tmp_path, monkeypatch):
     with pytest.raises(flexfl.InputError, match=r"engine.residuals needs 0.0 GB .*No space left"):
         simulate(engine={"residuals": "file"}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# What would look right and is not --------------------------------------------------------------------
+
+
+def test_seconds_cannot_be_measured_in_a_simulation(tmp_path):
+    with pytest.raises(flexfl.InputError, match=r"costs\.compute cannot be measured in a simulation"):
+        simulate(costs={"compute": MeasuredCompute()}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_list_for_the_server_is_refused_before_any_work(tmp_path):
+    costs = {"downlink": ConstantMessage(per_message=np.array([9.0, 1.0, 1.0]))}
+    with pytest.raises(flexfl.InputError, match="there is one server"):
+        simulate(costs=costs, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_beside_an_object_are_refused():
+    with pytest.raises(flexfl.InputError, match=r"control\.tradeoff cannot be set beside an object"):
+        simulate(control={"policy": Online(), "tradeoff": 5.0})
+
+
+def test_a_loss_that_cannot_be_batched_takes_another_path():
+    def masked(outputs, labels):
+        return nn.functional.cross_entropy(outputs[labels > 0], labels[labels > 0])
+
+    assert simulate(loss=masked).summary["gradients"] == "loop"
+
+
+class Seen(flexfl.Observer):
+    def __init__(self):
+        self.checkpoints, self.path = [], "unset"
+
+    def begin(self, run):
+        self.path = run.path
+
+    def checkpoint(self, progress, state):
+        self.checkpoints.append(progress.iteration)
+
+
+def test_observers_are_called_once_for_each_checkpoint_and_know_where_files_last(tmp_path):
+    seen, elsewhere = Seen(), Seen()
+    simulate(observers=[seen], engine={"dtype": "float64", "checkpoint_every": 6})
+    simulate(observers=[elsewhere], out=tmp_path / "run")
+    assert (seen.checkpoints, seen.path, elsewhere.path) == ([6, 12], None, tmp_path / "run")
+
+
+def test_a_tracker_may_join_when_a_run_is_resumed(tmp_path):
+    simulate(dropping(0.0), out=tmp_path / "run")
+    more = TRAIN | {"iterations": 14}
+    simulate(dropping(0.0), out=tmp_path / "run", resume=True, train=more, track={"table": {"kind": "csv"}})
+    assert (tmp_path / "run/metrics.csv").read_text().splitlines()[-1].startswith("14,")
+
+
+def test_a_memory_of_any_type_is_kept(tmp_path):
+    class Odd(ConstantMessage):
+        def state(self):
+            return {"a": np.uint64(2**63), "b": np.float16(0.5), "c": 7, "d": np.int16([1, 2])}
+
+        def restore(self, state):
+            assert state["a"] == 2**63
+            assert state["d"].tolist() == [1, 2]
+
+    simulate(dropping(0.0), costs={"uplink": Odd()}, out=tmp_path / "run")
+    more = TRAIN | {"iterations": 14}
+    simulate(dropping(0.0), costs={"uplink": Odd()}, out=tmp_path / "run", resume=True, train=more)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 import torch
@@ -300,3 +302,23 @@ def test_some_of_a_cost_for_many(places, monkeypatch):
     assert np.array_equal(
         objectives.cost_of_some(one, np.array([0]), ())(amounts[..., :1]), one(amounts[..., :1])
     )
+
+
+def test_a_table_of_as_many_prices_as_clients_stays_a_table():
+    """An array in an own cost is what its author says, not one number for each client."""
+
+    @dataclass(frozen=True)
+    class Tiers:
+        prices: np.ndarray
+        extra: float = field(default=0.0, init=False)
+
+        def __call__(self, amount):
+            return self.prices[np.minimum(np.asarray(amount) // 10, 2)] * (np.asarray(amount) > 0)
+
+    b = np.random.default_rng(3).normal(size=(3, 30))
+    b[1] *= 1e-3  # so that not all are looked at
+    cost = Tiers(np.array([0.5, 1.0, 30.0]))
+    found = search.amounts(1.0, 1.0, cost, choices(b))
+    for row, k in zip(b, found, strict=True):
+        objective = every_k(row, 1.0, 1.0, cost)
+        assert objective[k] == pytest.approx(objective.min())

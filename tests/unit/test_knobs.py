@@ -6,10 +6,11 @@ import copy
 
 import numpy as np
 import pytest
+from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
 
 from flexfl.compress import TopK
-from flexfl.control import Budget, Knob, Online, Rule, Sender, Setup, VirtualQueue
+from flexfl.control import Budget, Knob, Online, Randomised, Rule, Sender, Setup, VirtualQueue
 from flexfl.costs import ConstantCompute, ConstantMessage, MeasuredCompute, MeasuredMessage
 from flexfl.errors import CostError, DecisionError, InputError
 from flexfl.streams import Entities, Streams
@@ -163,3 +164,114 @@ def test_iterations_that_pass_by():
     assert float(compute.rule.pressure) == 0.5
     assert float(compute.idle().pressure) == 0.5
     assert float(compute.rule.pressure) == 0.25
+
+
+# What a record holds stays as it was ---------------------------------------------------------------
+
+
+class InPlace(Rule):
+    """Changes its own arrays, which it returned before."""
+
+    def __init__(self):
+        self.q, self.length = np.full(N, 0.5), np.ones(N)
+
+    @property
+    def pressure(self):
+        return self.length
+
+    def charge(self, spent):
+        self.length += spent
+
+    def decide(self, cost, moment):
+        self.q *= 0.9
+        return self.q
+
+
+def test_a_rule_that_changes_its_arrays_in_place_does_not_change_records():
+    compute = Knob("compute", ConstantCompute(), InPlace(), EVERYONE, Streams(1), D)
+    found = [compute.decide(t) for t in range(3)]
+    assert [round(float(one.prob[0]), 6) for one in found] == [0.45, 0.405, 0.3645]
+    assert [float(one.pressure[0]) for one in found] == pytest.approx([1.0, 1.45, 1.855])
+
+
+def test_what_is_restored_may_be_changed_in_place():
+    """A checkpoint is mapped read-only."""
+    setup = Setup(Online(), {"compute": ConstantCompute()}, {}, {"compute": Budget(0.25)}, Streams(2))
+    first, second = setup.knob(EVERYONE, D), setup.knob(EVERYONE, D)
+    state = first.state()
+    for values in state.values():
+        values.flags.writeable = False
+    second.restore(state)
+    second.rule.queue.length += 1.0
+
+
+def test_knobs_of_one_setup_share_no_memory():
+    costs = {"compute": ConstantCompute(), "uplink": TwoStateChannel(), "downlink": ConstantMessage()}
+    setup = Setup(
+        Online(), costs, {"uplink": TopK(), "downlink": TopK()}, {"uplink": Budget(0.1)}, Streams(2)
+    )
+    vectors = np.random.default_rng(0).normal(size=(N, D))
+    charged = []
+    for _ in range(2):
+        uplink = setup.sender("uplink", EVERYONE, D)
+        charged.append([uplink.send(t, vectors)[2].charged.tolist() for t in range(10)])
+    assert charged[0] == charged[1]
+
+
+# Amounts are not always components ------------------------------------------------------------------
+
+
+def test_the_baseline_pays_for_components_whatever_amounts_mean():
+    costs = {"compute": ConstantCompute(), "uplink": ConstantMessage(0.0, 1.0), "downlink": ConstantMessage()}
+    spent = {}
+    for name, compressor in {"top-k": TopK(), "own": OneMagnitude(step=10)}.items():
+        compressors = {"uplink": compressor, "downlink": TopK()}
+        setup = Setup(Randomised(0.5), costs, compressors, {"uplink": Budget(0.05)}, Streams(2))
+        uplink = setup.sender("uplink", EVERYONE, 400)
+        vectors = np.random.default_rng(0).normal(size=(N, 400))
+        spent[name] = np.mean([uplink.send(t, vectors)[2].charged for t in range(400)])
+    assert spent["own"] == pytest.approx(0.05, rel=0.3)
+    assert spent["top-k"] == pytest.approx(0.05, rel=0.3)
+
+
+class Remembers(TopK):
+    """Counts its messages: a memory of each sender."""
+
+    def __init__(self):
+        object.__setattr__(self, "sent", 0)
+
+    def compress(self, vector, amount, random):
+        object.__setattr__(self, "sent", self.sent + 1)
+        return super().compress(vector, min(amount, self.sent), random)
+
+    def state(self):
+        return {"sent": np.array(self.sent)}
+
+    def restore(self, state):
+        object.__setattr__(self, "sent", int(state["sent"]))
+
+
+def test_each_sender_has_the_memory_of_its_compressor():
+    among_all = sender(1, compressor=Remembers())
+    for t in range(3):
+        among_all.send(t, np.ones((N, D)))
+    assert [one.sent for one in among_all.compressor] == [3] * N
+    again = sender(1, compressor=Remembers())
+    again.restore(among_all.state())
+    assert [one.sent for one in again.compressor] == [3] * N
+
+
+def test_values_of_another_type_are_refused():
+    class Wide(TopK):
+        def compress(self, vector, amount, random):
+            return super().compress(vector.astype(np.float64), amount, random)
+
+    with pytest.raises(ValueError, match="Wide must send values of the vector's type, float32, got float64"):
+        sender(1, compressor=Wide()).send(0, np.ones((N, D), dtype=np.float32))
+
+
+def test_a_list_by_client_is_not_for_the_server_nor_for_other_numbers_of_clients():
+    with pytest.raises(ValueError, match="there is one server"):
+        Entities.the_server().pick([0.1, 0.2])
+    with pytest.raises(ValueError, match="for each of the 3 clients, got 2"):
+        EVERYONE.pick([0.1, 0.2])

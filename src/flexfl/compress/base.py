@@ -104,6 +104,10 @@ class Choices(Protocol):
         """Return the largest amounts that send no more than so many components, (...)."""
         ...
 
+    def components(self, amounts: IntArray) -> IntArray:
+        """Return how many components these amounts send, (...): what a cost is a function of."""
+        ...
+
     def offers(self, place: int) -> Offers:
         """Return all that could be sent of one of the vectors."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,10 +14,20 @@ from flexfl.streams import Moment
 
 
 class PlainVectors:
-    """`Choices` of vectors b, (N, D) or (D,), and the messages made of them."""
+    """`Choices` of vectors b, (N, D) or (D,), and the messages made of them.
 
-    def __init__(self, vectors: FloatArray, compressor: Compressor, moment: Moment) -> None:
-        self._vectors, self._compressor, self._moment = np.asarray(vectors), compressor, moment
+    Args:
+        vectors: b.
+        compressor: one for all, or one for each sender, where compressors have a memory.
+        moment: when, and for whom.
+    """
+
+    def __init__(
+        self, vectors: FloatArray, compressor: Compressor | Sequence[Compressor], moment: Moment
+    ) -> None:
+        self._vectors, self._moment = np.asarray(vectors), moment
+        self._own = compressor if isinstance(compressor, Sequence) else None
+        self._compressor = compressor = compressor[0] if isinstance(compressor, Sequence) else compressor
         self._rows = self._vectors.reshape(-1, self._vectors.shape[-1])
         self._offers: dict[int, Offers] = {}
         self.largest_first = isinstance(compressor, LargestFirst)
@@ -82,7 +92,7 @@ class PlainVectors:
 
     def offers(self, place: int) -> Offers:
         if place not in self._offers:
-            self._offers[place] = self._compressor.offers(self._rows[place], self._random(place))
+            self._offers[place] = self._of(place).offers(self._rows[place], self._random(place))
         return self._offers[place]
 
     def components(self, amounts: IntArray) -> IntArray:
@@ -107,13 +117,20 @@ class PlainVectors:
 
     def messages(self, amounts: IntArray) -> list[Message]:
         """Return what each sender sends; nothing for the amount 0."""
-        dim, dtype = self._rows.shape[1], self._rows.dtype
         return [
-            self._compressor.compress(self._rows[n], amount, self._random(n))
-            if amount
-            else nothing(dim, dtype)
+            self._message(n, amount) if amount else nothing(self.dim, self._rows.dtype)
             for n, amount in enumerate(np.asarray(amounts).reshape(-1).tolist())
         ]
+
+    def _message(self, place: int, amount: int) -> Message:
+        message = self._of(place).compress(self._rows[place], amount, self._random(place))
+        if message.values.dtype != self._rows.dtype:
+            who, found = type(self._compressor).__name__, message.values.dtype
+            raise ValueError(f"{who} must send values of the vector's type, {self._rows.dtype}, got {found}")
+        return message
+
+    def _of(self, place: int) -> Compressor:
+        return self._compressor if self._own is None else self._own[place]
 
     def _of_amounts(self, amounts: IntArray, name: str) -> IntArray:
         listed = np.asarray(amounts).reshape(-1).tolist()

@@ -29,7 +29,8 @@ class TopK:
         return Offers(components, kept, self.nbytes(components, len(vector), vector.dtype))
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
-        indices = np.flatnonzero(topk_mask(vector, amount))
+        k = min(amount, int(np.count_nonzero(vector)))  # a message holds no zeros
+        indices = np.flatnonzero(topk_mask(vector, k))
         return Message(len(vector), indices, vector[indices], np.dtype(vector.dtype).name)
 
 

@@ -69,7 +69,9 @@ class RandomisedCompute(Rule):
         self.budget, self.mean_cost = budget, mean_cost
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
-        price = np.asarray(cost(1.0) if self.mean_cost is None else self.mean_cost, dtype=np.float64)
+        price = np.asarray(
+            cost(np.ones(moment.shape)) if self.mean_cost is None else self.mean_cost, dtype=np.float64
+        )
         return np.broadcast_to(_chance(self.budget, price), moment.shape)
 
 
@@ -90,8 +92,9 @@ class RandomisedSend(Rule):
         self.budget, self.ratio = budget, ratio
 
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
-        k = choices.at_most(components_of(self.ratio, moment.dim))
-        return np.where(moment.uniform("send") < _chance(self.budget, cost(k)), k, 0)
+        amounts = choices.at_most(components_of(self.ratio, moment.dim))
+        price = np.asarray(cost(choices.components(amounts)))
+        return np.where(moment.uniform("send") < _chance(self.budget, price), amounts, 0)
 
 
 class PeriodicSend(Rule):

@@ -6,6 +6,7 @@ lines 7 and 11). The oracle, the engine and both ends of a deployment run these.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,7 +29,6 @@ class Vectors(Choices, Protocol):
     """The vectors b of a sender's entities: what the rule may ask, and what amounts come to."""
 
     def possible(self, amounts: IntArray) -> BoolArray: ...
-    def components(self, amounts: IntArray) -> IntArray: ...
     def nbytes(self, amounts: IntArray) -> IntArray: ...
 
 
@@ -123,7 +123,8 @@ class _Controlled:
 
     def _ask(self, moment: Moment, cost: Cost, *choices: Vectors) -> NDArray[Any]:
         """Return what the rule decides, one for each entity."""
-        decision = np.asarray(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
+        # A copy: a rule may go on to change its own array, and records keep this one.
+        decision = np.array(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
         if decision.shape == moment.shape:
             return decision
         try:
@@ -134,7 +135,7 @@ class _Controlled:
 
     def _charge(self, charged: FloatArray) -> FloatArray:
         """Charge the rule; return what the decision was made against."""
-        pressure, shape = self.rule.pressure, self.entities.shape
+        pressure, shape = np.array(self.rule.pressure), self.entities.shape
         self.rule.charge(charged)
         return pressure if np.shape(pressure) == shape else np.broadcast_to(pressure, shape)
 
@@ -224,7 +225,9 @@ class Sender(_Controlled):
         compressor: Compressor,
     ) -> None:
         super().__init__(role, cost, rule, entities, streams, dim)
-        self.compressor = compressor
+        self.compressor: Compressor | list[Compressor] = compressor
+        if callable(getattr(compressor, "state", None)):  # it has a memory: each sender has its own
+            self.compressor = [copy.deepcopy(compressor) for _ in range(entities.numbers.size)]
         self._ahead: tuple[Moment, Cost] | None = None
 
     def prepare(self, iteration: int) -> tuple[FloatArray, Moment]:
@@ -283,12 +286,19 @@ class Sender(_Controlled):
         return amounts
 
     def state(self) -> State:
-        return super().state() | state_of(compressor=self.compressor)
+        return super().state() | state_of(**self._compressors)
+
+    @property
+    def _compressors(self) -> dict[str, object]:
+        """The compressors by name, those of senders with a memory by their place."""
+        if isinstance(self.compressor, list):
+            return {f"compressor.{place}": one for place, one in enumerate(self.compressor)}
+        return {"compressor": self.compressor}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._ahead = None
         super().restore(state)
-        restore_all(state, compressor=self.compressor)
+        restore_all(state, **self._compressors)
 
 
 @dataclass(frozen=True)
@@ -296,7 +306,7 @@ class Setup:
     """A policy with its costs, compressors and budgets, each by knob.
 
     Attributes:
-        policy: makes the rules.
+        policy: makes the rules; each knob gets copies of its cost and compressor, which may have a memory.
         costs: a model for compute, uplink and downlink.
         compressors: one for uplink and downlink.
         budgets: by knob; None for no limit.
@@ -315,12 +325,13 @@ class Setup:
         """Return the knob of computing for these clients."""
         scope = self._scope("compute", entities)
         rule = self.policy.compute_rule(scope)
-        return Knob("compute", self.costs["compute"], rule, entities, self.streams, dim)
+        return Knob("compute", copy.deepcopy(self.costs["compute"]), rule, entities, self.streams, dim)
 
     def sender(self, role: str, entities: Entities, dim: int) -> Sender:
         """Return the uplink of these clients, or the downlink of the server."""
         rule = self.policy.send_rule(self._scope(role, entities))
-        return Sender(role, self.costs[role], rule, entities, self.streams, dim, self.compressors[role])
+        cost, compressor = copy.deepcopy((self.costs[role], self.compressors[role]))
+        return Sender(role, cost, rule, entities, self.streams, dim, compressor)
 
     def _scope(self, role: str, entities: Entities) -> Scope:
         mean_cost = getattr(self.costs[role], "mean_cost", None)

@@ -15,7 +15,7 @@ from flexfl.compress.message import Message, message_bytes
 from flexfl.control.knobs import Setup
 from flexfl.control.policy import ByKnob
 from flexfl.costs.base import CostModel
-from flexfl.errors import Fault, InputError, in_words
+from flexfl.errors import CostError, DecisionError, Fault, InputError, in_words
 from flexfl.parameters import KNOBS
 from flexfl.streams import Entities, Moment, Streams
 
@@ -50,6 +50,8 @@ def _attempt(field: str, rule: str, thing: object, remedy: str, work: Callable[[
         work()
     except InputError as error:
         return list(error.faults)
+    except (CostError, DecisionError) as error:  # which say it all themselves
+        return [Fault(field, f"is refused: {error}", type(thing).__name__)]
     except Exception as error:
         return [Fault(field, f"{rule} ({in_words(error)})", type(thing).__name__, remedy)]
     return []
@@ -97,7 +99,9 @@ def _compressor(setup: Setup, moment: Moment) -> list[Fault]:
             announced = int(offers.components[amount]), int(offers.nbytes[amount])
             if (message.components, message.nbytes) != announced:
                 found = f"{message.components} components in {message.nbytes} bytes"
-                raise ValueError(f"amount {amount} has {found}, offered were {announced[0]} in {announced[1]}")
+                raise ValueError(
+                    f"amount {amount} has {found}, offered were {announced[0]} in {announced[1]}"
+                )
 
     remedy = "see flexfl.compress.Compressor, and try it with flexfl.testing"
     rule = "must give the messages that it offers"
@@ -116,7 +120,10 @@ def _policy(setup: Setup, moment: Moment) -> list[Fault]:
             own.knob(entities, dim).decide(0)
             return
         largest_first = isinstance(setup.compressors[knob], LargestFirst)
-        own.sender(knob, entities, dim).decide(0, _Zeros(entities.shape, dim, largest_first))
+        sender = own.sender(knob, entities, dim)
+        sender.prepare(0)
+        sender.decide(0, _Zeros(entities.shape, dim, largest_first))
+        sender.state()
 
     rule, remedy = f"must make a rule that decides for {knob}", "see flexfl.control.Policy"
     return _attempt("control.policy", rule, policy, remedy, work)

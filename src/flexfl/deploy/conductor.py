@@ -242,7 +242,12 @@ class Conductor:
             found = self.job.evaluate_test()
             # A server that has test samples only holds them where training samples would be.
             evaluation |= {"test_loss": found["train_loss"], "test_accuracy": found["train_accuracy"]}
-        finite = {name: value for name, value in evaluation.items() if value is None or math.isfinite(value)}
+        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+        found_or_none = {name: evaluation.get(name) for name in names}
+        finite = {
+            name: value if value is not None and math.isfinite(value) else None
+            for name, value in found_or_none.items()
+        }
         return finite | {"seconds": self.record.progress.seconds}
 
     def traffic(self) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 The server's own state is the truth: the record of an iteration lies there until the run directory holds it.
 Observers see every iteration and evaluation in order, each once; after a crash, those since the last
-`flush` (a second at most) once more. The last evaluation and the end of a run are reported again if a finished
-run is resumed. An observer that must not count twice looks at `progress.iteration`.
+`flush` (a second at most) once more. The last evaluation and the end of a run are reported again if a
+finished run is resumed. An observer that must not count twice looks at `progress.iteration`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,11 @@ from flexfl.mapped import leave_memory
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
-_CODES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1", "BOOL": "|b1"}
+_CODES = {
+    **{"F16": "<f2", "F32": "<f4", "F64": "<f8", "BOOL": "|b1"},
+    **{"I8": "|i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"},
+    **{"U8": "|u1", "U16": "<u2", "U32": "<u4", "U64": "<u8"},
+}
 _NAMES = {np.dtype(code): name for name, code in _CODES.items()}
 _CHUNK_BYTES = 32 * 2**20
 

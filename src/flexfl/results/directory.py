@@ -209,7 +209,9 @@ def differences(path: Path, requested: Mapping[str, Any]) -> list[str]:
     return [
         f"{key} is {stored.get(key, 'not set')!r} there, got {wanted.get(key, 'not set')!r}"
         for key in sorted(stored.keys() | wanted.keys())
-        if key not in _MAY_CHANGE and stored.get(key) != wanted.get(key)
+        if key not in _MAY_CHANGE
+        and not key.startswith("track.")  # trackers only look on
+        and stored.get(key) != wanted.get(key)
     ]
 
 

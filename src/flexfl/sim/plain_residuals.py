@@ -26,8 +26,18 @@ _FUSED: dict[type, type[Residuals]] = {TopK: Residuals}
 """Compressors with passes of their own, by exact type: a subclass may do anything."""
 
 
-def residuals_for(compressor: Compressor, vectors: Vectors, *, empty: bool = False) -> Residuals:
-    """Return residuals that send by the fastest path that gives what the compressor's plain path gives."""
+def residuals_for(
+    compressor: Compressor | list[Compressor], vectors: Vectors, *, empty: bool = False
+) -> Residuals:
+    """Return residuals that send by the fastest path that gives what the compressor's plain path gives.
+
+    Args:
+        compressor: one for all rows, or one for each, where they have a memory.
+        vectors: (N, D) or (D,).
+        empty: the vectors are zero.
+    """
+    if isinstance(compressor, list):
+        return PlainResiduals(vectors, compressor, empty=empty)
     fused = _FUSED.get(type(compressor))
     if fused is not None and _agrees(fused, compressor, vectors):
         return fused(vectors, empty=empty)
@@ -59,10 +69,12 @@ def _agrees(fused: type[Residuals], compressor: Compressor, like: Vectors) -> bo
 class PlainResiduals(Residuals):
     """Gradients enter by the fused passes; what leaves is made by the compressor, one row after another."""
 
-    def __init__(self, vectors: Vectors, compressor: Compressor, *, empty: bool = False) -> None:
+    def __init__(
+        self, vectors: Vectors, compressor: Compressor | list[Compressor], *, empty: bool = False
+    ) -> None:
         super().__init__(vectors, empty=empty)
-        self._compressor = compressor
-        self.largest_first = isinstance(compressor, LargestFirst)
+        self._compressors = compressor if isinstance(compressor, list) else [compressor] * len(self._rows)
+        self.largest_first = isinstance(self._compressors[0], LargestFirst)
         self._moment: Moment | None = None
         self._opened: dict[int, PlainVectors] = {}
         self._asked: dict[tuple[int, int], tuple[int, int]] = {}
@@ -83,7 +95,7 @@ class PlainResiduals(Residuals):
             if len(self._opened) * self._dim > _KEPT:
                 self._opened.clear()
             self._opened[place] = PlainVectors(
-                self._host_row(place), self._compressor, self._moment.of(place)
+                self._host_row(place), self._compressors[place], self._moment.of(place)
             )
         return self._opened[place]
 

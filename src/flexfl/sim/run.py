@@ -17,7 +17,7 @@ from torch import nn
 
 from flexfl.compress import Compressor
 from flexfl.control import Policy
-from flexfl.costs import CostModel
+from flexfl.costs import CostModel, Measured
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
@@ -116,10 +116,10 @@ def simulate(
         problem = _prepare(resolved, objects)
         watching = [*observers, *build_trackers(resolved)]
         if out is not None:
-            return _run(resolved, problem, Path(out), resume, watching)
+            return _run(resolved, problem, Path(out), resume, watching, Path(out))
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
             # A run without `out` leaves no files behind.
-            result = _run(resolved, problem, Path(folder) / "run", False, watching)
+            result = _run(resolved, problem, Path(folder) / "run", False, watching, None)
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
@@ -219,6 +219,11 @@ def _prepare(spec: Spec, objects: _Objects) -> Problem:
         augment=spec.data.augment,
     )
     problem = problem_of(spec, flat, data, loss, streams=streams, objects=objects)
+    if isinstance(problem.setup.costs["compute"], Measured):
+        rule = "cannot be measured in a simulation, which does not run at the clients' pace"
+        remedy = "choose another cost, or run it with flexfl deploy"
+        fault = Fault("costs.compute", rule, type(problem.setup.costs["compute"]).__name__, remedy)
+        raise InputError([fault], "the costs")
     if packages(spec) or objects.policy or objects.costs or objects.compressors:
         check_setup(problem.setup, clients=data.clients, dim=flat.dim)
     return problem
@@ -253,8 +258,15 @@ def problem_of(
     )
 
 
-def _run(spec: Spec, problem: Problem, out: Path, resume: bool, observers: Sequence[Observer]) -> Result:
-    """Train in a run directory, new or resumed."""
+def _run(
+    spec: Spec,
+    problem: Problem,
+    out: Path,
+    resume: bool,
+    observers: Sequence[Observer],
+    lasting: Path | None,
+) -> Result:
+    """Train in a run directory, new or resumed; `lasting` is where observers may leave something."""
     # Before the directory: what fails here leaves nothing behind.
     kernels = None if spec.engine.kernels == "auto" else spec.engine.kernels
     residuals = _residuals(spec, problem, out)
@@ -274,7 +286,13 @@ def _run(spec: Spec, problem: Problem, out: Path, resume: bool, observers: Seque
         everyone = Observers([writer, *observers])
         everyone.begin(
             RunInfo(
-                out, data.clients, engine.dim, spec.train.iterations, engine.iteration, spec.plain(), budgets
+                lasting,
+                data.clients,
+                engine.dim,
+                spec.train.iterations,
+                engine.iteration,
+                spec.plain(),
+                budgets,
             )
         )
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)

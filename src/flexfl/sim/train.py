@@ -59,7 +59,7 @@ def train(
         if stop.is_set():
             observer.checkpoint(progress, engine.state())
             raise RunInterruptedError(f"stopped after iteration {engine.iteration} of {progress.total}")
-        if engine.iteration % schedule.checkpoint_every == 0:
+        if engine.iteration % schedule.checkpoint_every == 0 and engine.iteration < schedule.iterations:
             observer.checkpoint(progress, engine.state())
     observer.checkpoint(progress, engine.state())
     evaluation()

@@ -10,7 +10,7 @@ from torch import Tensor
 from flexfl.errors import Fault, InputError
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
-from flexfl.sim.gradients.apart import why_not_apart
+from flexfl.sim.gradients.apart import loss_may_draw, why_not_apart
 from flexfl.sim.gradients.general import Looped, Vmapped
 from flexfl.sim.gradients.one_pass import Chain, OnePass
 from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
@@ -88,14 +88,15 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "au
         rule, remedy = f"must be one of {', '.join(map(repr, _KINDS))}", "leave it out for 'auto'"
         raise InputError([Fault("engine.gradients", rule, wanted, remedy)])
     mixing = why_not_apart(model.module, x.ndim - 2)
-    trial = None if mixing is None and wanted in ("auto", "one-pass") else Trial(model, loss, x, y)
+    known = mixing is None and not loss_may_draw(loss)  # nor is anything else known of an own loss
+    trial = None
     reason = None
     for kind in _KINDS[wanted]:
         path = kind(model, loss)
         reason = path.why_not() if isinstance(path, OnePass) else None
         if wanted == "auto" and isinstance(path, OnePass):
             reason = mixing or reason
-        if reason is None and not (isinstance(path, OnePass) and mixing is None):
+        if reason is None and not (isinstance(path, OnePass) and known):
             trial = trial or Trial(model, loss, x, y)
             reason = trial.why_not(kind)
         if reason is None:
