@@ -48,6 +48,7 @@ def stamps(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("metrics.sqlite")}
 
 
+@pytest.mark.slow
 def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
     file = tmp_path / "trial.toml"
     file.write_text(SWEEP)

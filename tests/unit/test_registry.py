@@ -133,10 +133,13 @@ def test_a_member_that_is_not_there(given: Any, field: str, remedy: str) -> None
 
 
 def test_own_members_and_given_objects_are_left_as_they_are() -> None:
-    for kind in ("no_such_module:Name", "given:somewhere.Name"):
-        table = {"kind": kind, "levels": [1, 2], "deep": {"x": [3]}}
+    own = {"kind": "no_such_module:Name", "levels": [1, 2], "deep": {"x": [3]}}
+    given = {"kind": "given:somewhere.Name", "repr": "Name(x=3)"}
+    for table in (own, given):
         assert SHAPES.resolve(table, "here") == table
-        assert SHAPES.resolve(kind, "here") == {"kind": kind}
+        assert SHAPES.resolve(table["kind"], "here") == {"kind": table["kind"]}
+    with pytest.raises(InputError, match=r"here\.levels cannot be set beside an object"):
+        SHAPES.resolve(given | {"levels": [1]}, "here")
 
 
 # Making --------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number, spread
-from flexfl.compress.base import Compressor, LargestFirst, Offers, Random
+from flexfl.compress.base import Compressor, Offers, Random
 from flexfl.compress.message import Message, nothing
 from flexfl.streams import Moment
 
@@ -30,7 +31,7 @@ class PlainVectors:
         self._compressor = compressor = compressor[0] if isinstance(compressor, Sequence) else compressor
         self._rows = self._vectors.reshape(-1, self._vectors.shape[-1])
         self._offers: dict[int, Offers] = {}
-        self.largest_first = isinstance(compressor, LargestFirst)
+        self.largest_first = callable(getattr(compressor, "gains", None))  # as `LargestFirst` has it
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,8 +44,8 @@ class PlainVectors:
 
     @cached_property
     def _gains(self) -> FloatArray:
-        assert isinstance(self._compressor, LargestFirst)
-        return self._compressor.gains(self._vectors)
+        gains: Any = self._compressor
+        return np.asarray(gains.gains(self._vectors))
 
     @property
     def dim(self) -> int:
@@ -103,8 +104,9 @@ class PlainVectors:
 
     def nbytes(self, amounts: IntArray) -> IntArray:
         """Return the size of each message, for checked amounts."""
-        if isinstance(self._compressor, LargestFirst):
-            return self._compressor.nbytes(self.components(amounts), self._rows.shape[1], self._rows.dtype)
+        if self.largest_first:
+            sizes: Any = self._compressor
+            return np.asarray(sizes.nbytes(self.components(amounts), self._rows.shape[1], self._rows.dtype))
         return self._of_amounts(amounts, "nbytes")
 
     def possible(self, amounts: IntArray) -> BoolArray:
