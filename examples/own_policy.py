@@ -1,15 +1,13 @@
 """A policy of one's own: everyone saves up its budget and spends it when it has enough.
+
 flexfl run quickstart --set control.policy=examples.own_policy:SavingUp
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.compress import Choices
@@ -31,7 +29,7 @@ class Savings(Rule):
     def state(self) -> State:
         return {"saved": self.saved}
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+    def restore(self, state: State) -> None:
         self.saved = np.asarray(state["saved"], dtype=float)
 
 
@@ -42,8 +40,8 @@ class ComputeWhenAffordable(Savings):
 
 class SendWhenAffordable(Savings):
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
-        amounts = np.zeros(moment.shape, dtype=np.int64)
-        for more in (choices.at_most(max(1, round(self.least * moment.dim))), choices.everything()):
+        amounts, few = np.zeros(moment.shape, dtype=np.int64), max(1, round(self.least * moment.dim))
+        for more in (choices.at_most(few), choices.everything()):
             amounts = np.where(cost(choices.components(more)) <= self.saved + self.income, more, amounts)
         return amounts
 

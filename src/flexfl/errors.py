@@ -44,7 +44,7 @@ class FlexFLError(Exception):
 
 
 def in_words(error: Exception) -> str:
-    """What to tell a person who did not see it happen: our own errors say it themselves."""
+    """Return an error as text; other errors than our own with their type."""
     return str(error) if isinstance(error, FlexFLError) else f"{type(error).__name__}: {error}"
 
 

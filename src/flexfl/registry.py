@@ -147,7 +147,7 @@ class Family:
     def resolve_all(
         self, given: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, dict[str, Any]]:
-        """Resolve several tables, by field; one error lists the faults of all."""
+        """Resolve all of these tables, by field; one error lists the faults of all."""
         resolved: dict[str, dict[str, Any]] = {}
         faults: list[Fault] = []
         for field, table in given.items():

@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 
-TUTORIAL = Path(__file__).parents[2] / "docs/tutorial.md"
+from flexfl.spec.build import build_costs
+from flexfl.spec.schema import parse
+
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = DOCS / "tutorial.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 
@@ -37,3 +42,19 @@ def test_the_tutorial_runs(tmp_path, monkeypatch):
         assert ended.returncode == 0, ended.stderr
     assert Path("runs/from-file/report/report.html").is_file()
     assert Path("runs/from-file/evaluations.csv").is_file()
+
+
+def test_the_page_on_extending_runs(monkeypatch):
+    monkeypatch.chdir(DOCS.parent)  # where examples/ lies
+    blocks = BLOCK.findall((DOCS / "extending.md").read_text(encoding="utf-8"))
+    python = "\n".join(text for kind, text in blocks if kind == "python")
+    exec(compile(f"import numpy as np\n{python}", "extending.md", "exec"), {})
+    (toml,) = [text for kind, text in blocks if kind == "toml"]
+    costs = build_costs(parse(tomllib.loads(toml)))
+    assert costs["uplink"].factors == [1.0, 2.0, 0.5]
+    members = [
+        link for link in re.findall(r"\((\.\./examples/\w+\.py)\)", (DOCS / "extending.md").read_text())
+    ]
+    assert len(members) >= 4
+    for link in members:
+        assert len((DOCS / link).read_text(encoding="utf-8").splitlines()) <= 60

@@ -115,7 +115,7 @@ class Choices(Protocol):
 
 @runtime_checkable
 class Bounded(Protocol):
-    """Choices that tell, without looking at every vector, what no compressor can do better.
+    """Choices that know, without looking at every vector, what no compressor can do better.
 
     Optional: with it, a search looks only at vectors that may have something to send.
     """

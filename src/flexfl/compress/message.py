@@ -77,7 +77,7 @@ def level_bytes(count: Count, dim: int, levels: int, dtype: Any) -> IntArray:
 
 
 def code_bits(levels: int) -> int:
-    """Return how many bits tell one of so many levels.
+    """Return how many bits name one of so many levels.
 
     >>> [code_bits(n) for n in (1, 2, 3, 16)]
     [0, 1, 2, 4]

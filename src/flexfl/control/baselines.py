@@ -61,7 +61,7 @@ class FixedCompute(Rule):
 class RandomisedCompute(Rule):
     """q = min{1, λ̃ / E[α]}: the expected cost of an iteration equals the budget (Section V-A).
 
-    mean_cost is E[α]. Where the cost model does not tell it, the cost of this iteration takes its place,
+    mean_cost is E[α]. Where the cost model does not have it, the cost of this iteration takes its place,
     which never exceeds the budget either.
     """
 

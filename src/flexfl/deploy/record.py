@@ -26,7 +26,7 @@ _UNKNOWN = {"compute_queue", "uplink_queue", "compute_objective", "uplink_object
 
 
 class Record:
-    """Tells observers, the run directory first, what the server has done.
+    """Notifies observers, the run directory first, of what the server has done.
 
     Args:
         job: of the server.

@@ -26,7 +26,7 @@ from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
 from flexfl.models.build import Loss, build_model
 from flexfl.models.flat import FlatModel, own_generator
-from flexfl.parameters import KNOBS
+from flexfl.parameters import KNOBS, plain
 from flexfl.prepare import prepare
 from flexfl.registry import GIVEN, is_given, must_be_given_again
 from flexfl.results.directory import DirectoryWriter, RunDirectory
@@ -157,16 +157,16 @@ def _resolve(
     base = load_spec(str(spec)) if isinstance(spec, str | Path) else spec
     given: dict[str, Any] = {} if base is None else base.plain()
     for name, table in sections.items():
-        plain = dict(table)
-        for knob, value in table.items():
+        table = dict(table)
+        for knob, value in list(table.items()):
             if name == "costs" and isinstance(value, CostModel):
-                objects.costs[knob], plain[knob] = copy.deepcopy(value), _named("kind", value)
+                objects.costs[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "compress" and isinstance(value, Compressor):
-                objects.compressors[knob], plain[knob] = copy.deepcopy(value), _named("kind", value)
+                objects.compressors[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "control" and knob == "policy" and isinstance(value, Policy):
                 objects.policy = copy.deepcopy(value)
-                plain |= _named("policy", value)
-        given = merged(given, {name: _plain(plain)})
+                table |= _named("policy", value)
+        given = merged(given, {name: plain(table)})
     if objects.model is not None:
         given["model"] = {"name": GIVEN + _name_of(objects.model)}
     if objects.data is not None:
@@ -181,21 +181,12 @@ def _named(key: str, thing: object) -> dict[str, Any]:
     return {key: GIVEN + _name_of(thing), "repr": text}
 
 
-def _plain(value: Any) -> Any:
-    """Return NumPy values, tuples and ranges as TOML knows them."""
-    if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple | range) else value
-
-
 def _name_of(thing: object) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 def _prepare(spec: Spec, objects: _Objects) -> Problem:
-    """Build everything and check what the spec alone cannot tell, before any work starts."""
+    """Build everything and check what the spec alone does not show, before any work starts."""
     refuse_for_simulation(spec)
     data = objects.data
     if data is None:

@@ -1,4 +1,4 @@
-"""The loop of a run: evaluate, step, tell the observers, save."""
+"""The loop of a run: evaluate, step, notify the observers, save."""
 
 from __future__ import annotations
 
