@@ -52,9 +52,8 @@ def test_the_page_on_extending_runs(monkeypatch):
     (toml,) = [text for kind, text in blocks if kind == "toml"]
     costs = build_costs(parse(tomllib.loads(toml)))
     assert costs["uplink"].factors == [1.0, 2.0, 0.5]
-    members = [
-        link for link in re.findall(r"\((\.\./examples/\w+\.py)\)", (DOCS / "extending.md").read_text())
-    ]
+    text = (DOCS / "extending.md").read_text(encoding="utf-8")
+    members = re.findall(r"\((\.\./examples/\w+\.py)\)", text)
     assert len(members) >= 4
     for link in members:
         assert len((DOCS / link).read_text(encoding="utf-8").splitlines()) <= 60
