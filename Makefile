@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test test-slow test-portable house test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
+.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -17,8 +17,11 @@ demo: $(VENV)/.installed-deploy
 # At most five minutes on two quiet cores; what takes longer has targets of its own below.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 test: $(VENV)/.installed-dev
-	$(PYTEST) --ignore tests/browser --ignore tests/cluster --ignore tests/network -m "not slow" --doctest-modules \
-	  --cov --cov-report=term --cov-fail-under=95 tests src/flexfl
+	$(PYTEST) --ignore tests/browser --ignore tests/cluster --ignore tests/network -m "not slow" --doctest-modules tests src/flexfl
+
+# Which lines of the paper's rooms the quick tests run.
+coverage: $(VENV)/.installed-dev
+	$(PYTEST) --cov --cov-report=term --cov-fail-under=95 tests/unit tests/property tests/contract tests/deploy tests/faults
 
 # Whole runs that show what the paper shows, processes that are killed, figures: some minutes.
 test-slow: $(VENV)/.installed-dev
@@ -80,7 +83,7 @@ paper: $(VENV)/.installed
 	$(BIN)/flexfl paper all --dataset fashion --results results/fashion
 	$(BIN)/flexfl paper all --dataset cifar10 --results results/cifar10
 
-check: lint house test test-slow test-page test-ray
+check: lint house test coverage test-slow test-page test-ray
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -117,7 +117,7 @@ def _read_dense(body: memoryview, form: str, count: int, dim: int) -> Message:
 
 def _read_levels(body: memoryview, form: str, count: int, dim: int) -> Message:
     if len(body) < _COUNT.size or form not in ("float32", "float64"):
-        raise WireError("message of levels must have their number, and levels of float32 or float64")
+        raise WireError("message of levels must say how many there are, as float32 or float64")
     (number,) = _COUNT.unpack_from(body)
     if not number:
         raise WireError("message must have at least one level")
