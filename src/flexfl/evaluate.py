@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from flexfl.arrays import FloatArray
 from flexfl.data.federated import Federated
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
@@ -22,22 +25,88 @@ _LAYER_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Evaluates a model on the training and test set of federated data."""
+    """Evaluates a model on the training and test set of federated data.
+
+    Attributes:
+        weights: w of each client, (N,); by default all count the same.
+    """
 
     model: FlatModel
     loss: Loss
     data: Federated
+    weights: FloatArray | None = None
 
     def __call__(self) -> dict[str, float | None]:
-        """Return train_loss, train_accuracy, test_loss and test_accuracy; None if not applicable."""
+        """Evaluate the model.
+
+        Returns:
+            train_loss, which is f = Σ w·F of (1); sample_loss, the mean over training samples;
+            train_accuracy, test_loss and test_accuracy. None for what is not applicable.
+        """
         data = self.data
+        found: dict[str, float | None] = {"test_loss": None, "test_accuracy": None}
         with _evaluating(self.model.module), torch.no_grad():
-            train = self._measure(data.train_x, data.train_y)
-            test: tuple[float | None, float | None] = (None, None)
+            if self._samples_count_the_same:
+                mean, accuracy = self._measure(data.train_x, data.train_y)
+                found |= {"train_loss": mean, "sample_loss": mean, "train_accuracy": accuracy}
+            else:
+                found |= self._by_client()
             if data.test_x is not None and data.test_y is not None:
-                test = self._measure(data.test_x, data.test_y)
-        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-        return dict(zip(names, (*train, *test), strict=True))
+                found["test_loss"], found["test_accuracy"] = self._measure(data.test_x, data.test_y)
+        return found
+
+    @property
+    def _weights(self) -> FloatArray:
+        clients = self.data.clients
+        return np.full(clients, 1.0 / clients) if self.weights is None else self.weights
+
+    @cached_property
+    def _samples_count_the_same(self) -> bool:
+        """Return whether f is the mean over all samples: w_n ∝ |D_n|, each sample held by one client."""
+        sizes = self.data.sizes
+        once = sizes.sum() == len(self.data.train_x) == len(np.unique(np.concatenate(self.data.parts)))
+        return bool(once and np.allclose(self._weights * sizes.sum(), sizes, rtol=1e-12, atol=0.0))
+
+    def _by_client(self) -> dict[str, float | None]:
+        """Return f = Σ w·F, and loss and accuracy over the clients' samples.
+
+        F_n is the mean loss over the samples of client n. A pass may hold samples of several clients; the
+        loss, a mean over what it is given, is asked about each client's on their own.
+        """
+        x, y, sizes = self.data.train_x, self.data.train_y, self.data.sizes
+        order, ends = torch.from_numpy(np.concatenate(self.data.parts)), np.cumsum(sizes)
+        sums, correct, has_accuracy = np.zeros(len(sizes)), 0, self.data.classes is not None
+        for begin, labels, outputs in self._outputs(x, y, order):
+            places = np.arange(begin, begin + len(labels))
+            clients = np.searchsorted(ends, places, side="right")
+            starts = np.flatnonzero(np.diff(clients, prepend=-1)).tolist()
+            for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
+                loss = float(self.loss(outputs[start:end], labels[start:end]))
+                sums[clients[start]] += loss * (end - start)
+            hits = self._hits(outputs, labels)
+            has_accuracy = hits is not None
+            correct += hits or 0
+        return {
+            "train_loss": float(self._weights @ (sums / sizes)),
+            "sample_loss": float(sums.sum() / sizes.sum()),
+            "train_accuracy": correct / len(order) if has_accuracy else None,
+        }
+
+    def _outputs(self, x: Tensor, y: Tensor, order: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Yield the labels and outputs of samples in that order, some at a time, with the place of the first."""
+        layout, chunk = self._layout(x), self._samples_at_once(x)
+        steps = steps_of(self.model.module) if layout is torch.channels_last else [self.model.module]
+        for begin in range(0, len(order), chunk):
+            rows = order[begin : begin + chunk]
+            inputs = self._converted(x[rows]).contiguous(memory_format=layout)
+            yield begin, self._converted(y[rows]), through(steps, inputs)
+
+    def _hits(self, outputs: Tensor, labels: Tensor) -> int | None:
+        """Return how many labels are right; None if only the loss can interpret the outputs."""
+        classes = self.data.classes
+        if classes is None or outputs.ndim != 2 or outputs.shape[1] < classes:
+            return None
+        return int((outputs.argmax(dim=1) == labels).sum())
 
     def _measure(self, x: Tensor, y: Tensor) -> tuple[float, float | None]:
         """Return mean loss and accuracy; no accuracy if labels are not classes."""

@@ -31,6 +31,7 @@ SETTINGS = {
             "downlink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0]},
         }
     },
+    "weights": {"data": {"weights": [0.4, 0.3, 0.2, 0.1]}},
     "full": {"control": {"policy": "full"}, "budget": {}},
 }
 
@@ -51,7 +52,7 @@ def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> No
         )
     for name in ("downlink_components", "downlink_bytes", "senders", "downlink_cost"):
         np.testing.assert_allclose(run.iterations[name], simulated.run.iterations[name], err_msg=name)
-    for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"):
+    for name in ("train_loss", "sample_loss", "train_accuracy", "test_loss", "test_accuracy"):
         np.testing.assert_allclose(run.evaluations[name], simulated.run.evaluations[name], atol=1e-4)
     assert run.summary is not None
     assert run.summary["average_cost"]["uplink"]["spent"] == pytest.approx(

@@ -61,7 +61,7 @@ def reference(
     """
     N, D, eta = clients, len(params), learning_rate
     w = equal_weights(N) if weights is None else np.asarray(weights)
-    everyone = Entities.all_clients(N)
+    setup, everyone = setup.weighted(w), Entities.all_clients(N)
     compute = setup.knob(everyone, D)
     uplink = setup.sender("uplink", everyone, D)
     downlink = setup.sender("downlink", Entities.the_server(), D)

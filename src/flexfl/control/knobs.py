@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray
 from flexfl.compress.base import Choices, Compressor
 from flexfl.compress.message import Message
 from flexfl.compress.plain import PlainVectors
-from flexfl.control.policy import Budget, ComputeRule, Policy, Scope, SendRule
+from flexfl.control.policy import Budget, ComputeRule, Policy, Scope, SendRule, importance
 from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.errors import CostError, DecisionError, Fault, InputError
 from flexfl.state import State, restore_all, state_of
@@ -312,6 +312,7 @@ class Setup:
         budgets: by knob; None for no limit.
         streams: of the run.
         iterations: T.
+        importance: N·w, how much each client counts in f; one for all or one for each client.
     """
 
     policy: Policy
@@ -320,6 +321,11 @@ class Setup:
     budgets: Mapping[str, Budget | None]
     streams: Streams
     iterations: int = 0
+    importance: Any = 1.0
+
+    def weighted(self, weights: FloatArray) -> Setup:
+        """Return the same for clients with weights w, (N,)."""
+        return replace(self, importance=importance(weights))
 
     def knob(self, entities: Entities, dim: int) -> Knob:
         """Return the knob of computing for these clients."""
@@ -335,4 +341,5 @@ class Setup:
 
     def _scope(self, role: str, entities: Entities) -> Scope:
         mean_cost = getattr(self.costs[role], "mean_cost", None)
-        return Scope(role, entities, self.budgets.get(role), self.iterations, mean_cost)
+        importance = np.asarray(1.0) if entities.server else entities.pick(self.importance)
+        return Scope(role, entities, self.budgets.get(role), self.iterations, mean_cost, importance)

@@ -145,7 +145,11 @@ class Online:
         return OnlineCompute(*self._queue(scope)) if scope.budget is not None else FixedCompute()
 
     def send_rule(self, scope: Scope) -> SendRule:
-        return OnlineSend(*self._queue(scope)) if scope.budget is not None else SendAll()
+        if scope.budget is None:
+            return SendAll()
+        queue, V = self._queue(scope)
+        # Weights are part of F_n: where b stands in P3.2, it is N·w_n·b. P2.1 counts 1/q for all alike.
+        return OnlineSend(queue, V * np.square(scope.importance))
 
     def _queue(self, scope: Scope) -> tuple[VirtualQueue, Number]:
         queue = scope.queue(scope.pick(self.initial_queue, 1.0), scope.pick(self.floor, FLOORS))

@@ -74,6 +74,21 @@ class Budget:
     members: IntArray | None = None
 
 
+def importance(weights: FloatArray) -> FloatArray:
+    """Return N·w, how much each client counts in f = Σ w·F; one 1 if all count the same.
+
+    The paper's f is the plain mean, and weights are part of F_n: with N·w_n·F_n for F_n, the vectors that
+    P3.2 looks at are N·w_n·b, and its objective is (N·w_n)²·‖b − v‖². A client without weight counts a
+    thousandth, so that P3.2 still has a solution for it.
+
+    >>> importance(np.array([0.5, 0.25, 0.25]))
+    array([1.5 , 0.75, 0.75])
+    """
+    if np.all(weights == weights.flat[0]):
+        return np.asarray(1.0)
+    return np.maximum(len(weights) * weights, 1e-3)
+
+
 @dataclass(frozen=True)
 class Scope:
     """What a rule is made for.
@@ -84,6 +99,7 @@ class Scope:
         budget: what they may spend; None for no limit at all.
         iterations: T, how long the run is meant to be.
         mean_cost: the expected cost of one computation, where the cost model has it.
+        importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
     """
 
     knob: str
@@ -91,6 +107,7 @@ class Scope:
     budget: Budget | None = None
     iterations: int = 0
     mean_cost: Any = field(default=None, compare=False)
+    importance: Any = field(default=1.0, compare=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+from flexfl.control.policy import importance
 from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.link import Link
 from flexfl.deploy.protocol import Answer, Hello, ProtocolError, Ready, Restarted, Server
@@ -105,7 +107,11 @@ class Conductor:
     def _greet(self, names: list[str]) -> None:
         places = {name: place for place, name in enumerate(self.job.roster)}
         run, spec = self.server.run, self.job.spec_toml
-        self._send({name: Hello(run, spec, places[name], len(places)).encode() for name in names})
+        shares = importance(np.array(list(self.job.roster.values())))
+        counts = np.broadcast_to(shares, len(places)).tolist()
+        for name in names:
+            place = places[name]
+            self._send({name: Hello(run, spec, place, len(places), counts[place]).encode()})
 
     # One iteration ------------------------------------------------------------------------------
 
@@ -236,13 +242,13 @@ class Conductor:
     # Evaluation and status ------------------------------------------------------------------------
 
     def _evaluation(self) -> dict[str, float | None]:
-        evaluation = mean_evaluation(self.server.answers)
+        evaluation = mean_evaluation(self.server.answers, self.job.roster)
         if self.job.evaluate_test is not None:
             self.job.model.params.copy_(torch.from_numpy(self.server.params))
             found = self.job.evaluate_test()
             # A server that has test samples only holds them where training samples would be.
             evaluation |= {"test_loss": found["train_loss"], "test_accuracy": found["train_accuracy"]}
-        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+        names = ("train_loss", "sample_loss", "train_accuracy", "test_loss", "test_accuracy")
         found_or_none = {name: evaluation.get(name) for name in names}
         finite = {
             name: value if value is not None and math.isfinite(value) else None

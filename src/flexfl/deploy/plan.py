@@ -10,7 +10,7 @@ import secrets
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +177,7 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
         run=hello.run,
         place=hello.place,
         clients=hello.clients,
-        setup=build_setup(spec),
+        setup=replace(build_setup(spec), importance=hello.importance),
         learner=build_learner(spec, hello.place, Path(settings.data) if settings.data else None),
         learning_rate=spec.train.learning_rate,
         dtype=spec.engine.dtype,

@@ -129,18 +129,31 @@ def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
     return row
 
 
-def mean_evaluation(answers: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
-    """Return training loss and accuracy over the samples of all clients that reported theirs."""
-    reports = [
-        answer for answer in answers.values() if answer.get("samples", 0.0) > 0 and "train_loss" in answer
-    ]
-    samples = sum(report["samples"] for report in reports)
-    found: dict[str, float | None] = {}
-    for name in ("train_loss", "train_accuracy"):
-        known = bool(reports) and all(name in report for report in reports)
-        total = sum(report[name] * report["samples"] for report in reports) if known else 0.0
-        found[name] = total / samples if known else None
-    return found
+def mean_evaluation(
+    answers: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]
+) -> dict[str, float | None]:
+    """Return f = Σ w·F, and loss and accuracy over samples, of all clients that reported theirs."""
+    reports = {
+        name: answer
+        for name, answer in answers.items()
+        if answer.get("samples", 0.0) > 0 and "train_loss" in answer
+    }
+    samples = {name: report["samples"] for name, report in reports.items()}
+    return {
+        "train_loss": _mean(reports, "train_loss", weights),  # (1)
+        "sample_loss": _mean(reports, "train_loss", samples),
+        "train_accuracy": _mean(reports, "train_accuracy", samples),
+    }
+
+
+def _mean(
+    reports: Mapping[str, Mapping[str, float]], metric: str, weights: Mapping[str, float]
+) -> float | None:
+    """Return the weighted mean of a metric; None unless every report has it."""
+    total = sum(weights[name] for name in reports)
+    if not total or not all(metric in report for report in reports.values()):
+        return None
+    return sum(weights[name] * report[metric] for name, report in reports.items()) / total
 
 
 def _seconds(run: Run) -> float:

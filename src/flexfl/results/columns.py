@@ -45,7 +45,15 @@ ITERATION_COLUMNS = PER_ITERATION + tuple(
 
 CLIENT_COLUMNS = (COMPUTED, *PER_CLIENT)
 
-EVALUATION_COLUMNS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy", "seconds")
+EVALUATION_COLUMNS = (
+    "train_loss",
+    "sample_loss",
+    "train_accuracy",
+    "test_loss",
+    "test_accuracy",
+    "seconds",
+)
+"""train_loss is f = Σ w·F of (1), the mean over clients; sample_loss the mean over training samples."""
 
 SPENT_COLUMN = {
     "compute": "compute_spent_mean",

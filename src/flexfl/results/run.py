@@ -157,6 +157,7 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         "iterations": len(per_iteration["iteration"]),
         "seed": run.seed,
         "train_loss": last.get("train_loss"),
+        "sample_loss": last.get("sample_loss"),
         "train_accuracy": last.get("train_accuracy"),
         "test_loss": last.get("test_loss"),
         "test_accuracy": last.get("test_accuracy"),

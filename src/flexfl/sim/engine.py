@@ -86,9 +86,10 @@ class Engine:
             for t in (problem.data.train_x, problem.data.train_y)
         )
         everyone, server = Entities.all_clients(self.clients), Entities.the_server()
-        self._compute = problem.setup.knob(everyone, self.dim)
-        self._uplink = problem.setup.sender("uplink", everyone, self.dim)
-        self._downlink = problem.setup.sender("downlink", server, self.dim)
+        setup = problem.setup.weighted(problem.weights)
+        self._compute = setup.knob(everyone, self.dim)
+        self._uplink = setup.sender("uplink", everyone, self.dim)
+        self._downlink = setup.sender("downlink", server, self.dim)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
         self._itemsize = x.element_size()
         self._x: Any = x.numpy() if self._by_numba else x

@@ -287,7 +287,7 @@ def _run(
             )
         )
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
-        evaluate = Evaluator(problem.model, problem.loss, data)
+        evaluate = Evaluator(problem.model, problem.loss, data, problem.weights)
         try:
             train(engine, evaluate, schedule, progress, everyone, stop)
         except NonFiniteError as error:

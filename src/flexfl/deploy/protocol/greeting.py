@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from flexfl.deploy.protocol.messages import checked
 from flexfl.wire.envelope import Envelope, seal
+from flexfl.wire.sparse import WireError
 
 
 @dataclass(frozen=True)
@@ -17,26 +18,32 @@ class Hello:
         spec: its settings, as TOML.
         place: which of the clients the receiver is, from 0.
         clients: N.
+        importance: N·w, how much the receiver counts in f.
     """
 
     run: str
     spec: str
     place: int
     clients: int
+    importance: float = 1.0
 
     def encode(self) -> bytes:
         """Return the message as bytes."""
-        fields = {"run": self.run, "place": self.place, "clients": self.clients}
+        fields = {name: getattr(self, name) for name in _HELLO}
         return seal("hello", fields, [self.spec.encode()])
 
     @classmethod
     def of(cls, message: Envelope) -> Hello:
         """Return the message in an envelope, checked."""
-        envelope = checked(message, "hello", {"run": str, "place": int, "clients": int}, blobs=1)
-        fields = envelope.fields
-        return cls(
-            fields["run"], envelope.blobs[0].decode(errors="replace"), fields["place"], fields["clients"]
-        )
+        envelope = checked(message, "hello", _HELLO, blobs=1)
+        if not 0 < envelope.fields["importance"] <= _MOST_IMPORTANT:
+            raise WireError("hello has a wrong value in importance")
+        return cls(**envelope.fields, spec=envelope.blobs[0].decode(errors="replace"))
+
+
+_HELLO: dict[str, type] = {"run": str, "place": int, "clients": int, "importance": float}
+_MOST_IMPORTANT = 1e9
+"""N·w is at most N; a number beyond any federation would spoil what a client decides."""
 
 
 @dataclass(frozen=True)
