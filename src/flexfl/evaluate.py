@@ -93,7 +93,7 @@ class Evaluator:
         }
 
     def _outputs(self, x: Tensor, y: Tensor, order: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Yield the labels and outputs of samples in that order, some at a time, with the place of the first."""
+        """Yield labels and outputs of the samples in that order, some at a time, from which place on."""
         layout, chunk = self._layout(x), self._samples_at_once(x)
         steps = steps_of(self.model.module) if layout is torch.channels_last else [self.model.module]
         for begin in range(0, len(order), chunk):

@@ -74,13 +74,13 @@ def _run(data, weights, tradeoff):
 def test_train_loss_is_the_objective(loss):
     """For unequal weights, for unequal sizes, for a sample that two clients hold and one that nobody does."""
     data, network = small_data(), small_network().double()
-    uneven = Federated(data.train_x, data.train_y, None, None, tuple(np.arange(n, 80, n + 2) for n in range(6)))
+    parts = tuple(np.arange(n, 80, n + 2) for n in range(6))
+    uneven = Federated(data.train_x, data.train_y, None, None, parts)
     for given, weights in ((data, WEIGHTS), (uneven, None), (uneven, WEIGHTS)):
         found = Evaluator(FlatModel(network, torch.float64), loss, given, weights)()
         with torch.no_grad():
-            losses = [
-                float(cross_entropy(network(given.train_x[part]), given.train_y[part])) for part in given.parts
-            ]
+            mine = [(given.train_x[part], given.train_y[part]) for part in given.parts]
+            losses = [float(cross_entropy(network(x), y)) for x, y in mine]
         expected = np.mean(losses) if weights is None else weights @ losses
         assert found["train_loss"] == pytest.approx(expected, rel=1e-12)
         assert found["sample_loss"] == pytest.approx(given.sizes @ losses / given.sizes.sum(), rel=1e-12)

@@ -126,6 +126,16 @@ def test_search_over_q_is_never_beaten_by_a_fine_grid(name, V, Lam):
     assert best <= on_grid + 1e-9 * abs(on_grid) + (Lam * 1e-3 + V * 1e-2 if name == "steps" else 0)
 
 
+@pytest.mark.parametrize("name", COSTS_OF_Q)
+@given(V=positive(1e-3, 10), Lam=QUEUE, least=st.floats(0.01, 1))
+def test_search_over_q_from_a_bound_on(name, V, Lam, least):
+    cost, grid = COSTS_OF_Q[name], np.maximum(GRID, least)
+    q = float(search.compute_prob(V, Lam, cost, least))
+    assert least <= q <= 1
+    best, on_grid = V / q + Lam * cost(q), np.min(V / grid + Lam * cost(grid))
+    assert best <= on_grid + 1e-9 * abs(on_grid) + (Lam * 1e-3 + V * 1e-2 if name == "steps" else 0)
+
+
 def test_search_over_q_for_many_entities_at_once():
     V, Lam = 0.02, np.array([0.0, 0.5, 3.0, 40.0])
     alpha = np.array([0.3, 0.9, 0.1, 1.0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
 
 from flexfl.compress import TopK
-from flexfl.control import Budget, Knob, Online, Randomised, Rule, Sender, Setup, VirtualQueue
+from flexfl.control import Budget, Full, Knob, Online, Randomised, Rule, Sender, Setup, VirtualQueue
 from flexfl.costs import ConstantCompute, ConstantMessage, MeasuredCompute, MeasuredMessage
+from flexfl.costs.linear import Linear
 from flexfl.errors import CostError, DecisionError, InputError
+from flexfl.spec.schema import parse
 from flexfl.streams import Entities, Streams
 
 N, D = 3, 5
@@ -44,6 +47,52 @@ def test_a_probability_that_is_none(q):
     message = r"Says must decide on a probability q in \(0, 1\].*client 2.*iteration 7"
     with pytest.raises(DecisionError, match=message):
         knob(decision).decide(7)
+
+
+@dataclass(frozen=True)
+class Away:
+    """α = ∞ for client 1 in even iterations; with a λ that is α·q, or α·q² without a closed form."""
+
+    square: bool = False
+    mean_cost = 0.5
+
+    def at(self, moment):
+        free = np.where((np.arange(N) == 1) & (moment.iteration % 2 == 0), np.inf, 0.5)
+        alpha = np.asarray(moment.pick(free))
+        return (lambda q: alpha * np.square(q)) if self.square else Linear(alpha)
+
+
+@pytest.mark.parametrize("square", [False, True])
+@pytest.mark.parametrize("policy", [Online(), Online(min_prob=0.1), Randomised(send_ratio=0.5), Full()])
+@pytest.mark.parametrize("limit", [0.1, None])
+def test_a_client_for_whom_computing_is_not_to_be_had(policy, limit, square):
+    """It does not compute, spends nothing, and its queue falls; nobody else notices."""
+    budget = None if limit is None else Budget(limit)
+    setup = Setup(policy, {"compute": Away(square)}, {}, {"compute": budget}, Streams(1))
+    knob = setup.knob(EVERYONE, D)
+    everywhere = setup.knob(Entities.one_client(1, N), D)
+    for t in range(6):
+        found, alone = knob.decide(t), everywhere.decide(t)
+        assert np.array_equal(np.isnan(found.prob), [False, t % 2 == 0, False])
+        assert np.isnan(alone.prob) == (t % 2 == 0)
+        assert np.isfinite(found.charged).all()
+        if t % 2 == 0:
+            assert not found.computed[1]
+            assert not alone.computed
+            assert found.charged[1] == found.spent[1] == alone.charged == 0
+        else:
+            np.testing.assert_allclose(alone.prob, found.prob[1])
+
+
+def test_a_bound_below_for_q():
+    """Assumption 2: q ≥ min_prob whatever the queue, by client, in the spec too."""
+    policy = Online(min_prob=[0.3, 0.0, 0.5], initial_queue=1e6)
+    setup = Setup(policy, {"compute": ConstantCompute()}, {}, {"compute": Budget(0.01)}, Streams(1))
+    prob = setup.knob(EVERYONE, D).decide(0).prob
+    np.testing.assert_allclose(prob, [0.3, np.sqrt(0.02 / 1e6), 0.5])
+    assert parse({"control": {"min_prob": 0.2}}).control.model_dump()["min_prob"] == 0.2
+    with pytest.raises(InputError, match=r"control.min_prob must be in \[0, 1\], got 1.5"):
+        parse({"control": {"min_prob": 1.5}})
 
 
 @pytest.mark.parametrize(("k", "who"), [([0, -1, 2], 1), ([0, 1, D + 1], 2), ([10**9, 0, 0], 0)])
@@ -102,7 +151,7 @@ class Wild:
         return lambda amount: np.where(np.arange(N) == 1, self.value, 0.0)
 
 
-@pytest.mark.parametrize("value", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("value", [-1.0, np.nan, -np.inf])
 def test_a_cost_that_no_budget_can_be_held_against(value):
     message = r"costs\.compute must be finite and ≥ 0, got .* client 1 in iteration 3"
     with pytest.raises(CostError, match=message):

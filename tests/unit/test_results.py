@@ -369,7 +369,7 @@ def test_the_summary(tmp_path: Path) -> None:
     assert summary is not None
     records = [record(iteration) for iteration in range(4)]
     assert (summary["iterations"], summary["seed"], summary["clients"]) == (4, 1, CLIENTS)
-    assert (summary["train_loss"], summary["test_accuracy"]) == (7.0, 10.0)
+    assert (summary["train_loss"], summary["test_accuracy"]) == (7.0, 11.0)
     cost = summary["average_cost"]
     assert cost["compute"]["spent"] == pytest.approx(np.mean([r["compute_spent"] for r in records]))
     assert cost["compute"]["charged"] == pytest.approx(np.mean([r["compute_cost"] for r in records]))

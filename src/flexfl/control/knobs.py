@@ -37,7 +37,7 @@ class Computing:
     """Who computes in one iteration.
 
     Attributes:
-        prob: q.
+        prob: q; NaN for those who cannot compute.
         computed: 𝟙, whether each entity computes.
         charged: λ(q), the expected cost, which the queue is charged.
         spent: λ(1) for those who compute, λ(0) for the others; or what was measured.
@@ -180,10 +180,17 @@ class Knob(_Controlled):
     def decide(self, iteration: int) -> Computing:
         """Solve P3.1, charge (16), and draw who computes (line 5)."""
         moment, cost = self._open(iteration)
-        q = self._checked(self._ask(moment, cost), moment, cost)
+        with np.errstate(invalid="ignore", divide="ignore"):  # α = ∞, for which the rule has no q
+            q = self._ask(moment, cost)
+            away = _away(cost, q)
+        if away is not None:
+            q, cost = np.where(away, 1.0, q), _Present(cost, ~away)
+        q = self._checked(q, moment, cost)
         charged = self._price(cost, q, moment)
         pressure = self._charge(charged)
         computed = moment.uniform("bernoulli") < q
+        if away is not None:
+            q, computed = np.where(away, np.nan, q), computed & ~away
         spent = self._price(cost, computed.astype(float), moment)
         return Computing(q, computed, charged, spent, pressure)
 
@@ -207,6 +214,29 @@ class Knob(_Controlled):
         if q.size and not (q.min() > 0 and q.max() <= 1):  # NaN is neither
             raise self._refuse(must, q, ~((q > 0) & (q <= 1)), moment, cost)
         return q
+
+
+def _away(cost: Cost, q: FloatArray) -> BoolArray | None:
+    """Return which entities cannot compute in this iteration, since it would cost them infinitely much.
+
+    None if nobody is away, which costs one look at what the decision costs.
+    """
+    if q.dtype.kind not in "fiu" or np.isfinite(np.asarray(cost(q))).all():
+        return None
+    away = np.broadcast_to(np.asarray(cost(np.ones(np.shape(q)))) == np.inf, np.shape(q))
+    return np.asarray(away) if away.any() else None
+
+
+@dataclass(frozen=True)
+class _Present:
+    """A cost for those who can pay it; 0 for the others."""
+
+    cost: Cost
+    here: BoolArray
+
+    def __call__(self, amount: Any) -> FloatArray:
+        with np.errstate(invalid="ignore"):
+            return np.where(self.here, self.cost(amount), 0.0)
 
 
 class Sender(_Controlled):

@@ -49,6 +49,12 @@ _FLOOR = NumberRule(
     per_client=True,
     by_knob=True,
 )
+_LEAST = NumberRule(
+    "must be in [0, 1]",
+    lambda number: 0 <= number <= 1,
+    "the least q; 0 for no bound",
+    per_client=True,
+)
 
 
 def compute_prob(V: Number, Lam: Number, alpha: Number) -> FloatArray:
@@ -105,13 +111,17 @@ class _Queued(Rule):
 
 
 class OnlineCompute(_Queued):
-    """Solves P3.1 in each iteration; entities without a budget always compute."""
+    """Solves P3.1 in each iteration, for q from `least` on; entities without a budget always compute."""
+
+    def __init__(self, queue: VirtualQueue, tradeoff: Number, least: Number = 0.0) -> None:
+        super().__init__(queue, tradeoff)
+        self.least = np.asarray(least, dtype=np.float64)
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
         V, Lam = self.tradeoff, self.queue.priced
-        if isinstance(cost, Linear):
-            return compute_prob(V, Lam, cost.per_gradient)
-        return np.where(self.queue.unlimited, 1.0, search.compute_prob(V, Lam, cost))
+        if isinstance(cost, Linear):  # convex: the best q from the bound on is the best q, or the bound
+            return np.maximum(compute_prob(V, Lam, cost.per_gradient), self.least)
+        return np.where(self.queue.unlimited, 1.0, search.compute_prob(V, Lam, cost, self.least))
 
 
 class OnlineSend(_Queued):
@@ -134,15 +144,19 @@ class Online:
     """The paper's policy. A knob without a budget is left uncontrolled: computes always, sends everything.
 
     `tradeoff` is V, `initial_queue` W, `floor` the shortest queue: one for all, or a table by knob, each
-    a number or one for each client.
+    a number or one for each client. `min_prob` is the least q, which bounds 1/q (Assumption 2) and with it
+    the largest step; a client whose budget does not allow for it exceeds the budget.
     """
 
     tradeoff: Annotated[Any, _V] = 0.02
     initial_queue: Annotated[Any, _W] = 1.0
     floor: Annotated[Any, _FLOOR] = field(default_factory=lambda: dict(FLOORS))
+    min_prob: Annotated[Any, _LEAST] = 0.0
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
-        return OnlineCompute(*self._queue(scope)) if scope.budget is not None else FixedCompute()
+        if scope.budget is None:
+            return FixedCompute()
+        return OnlineCompute(*self._queue(scope), scope.pick(self.min_prob))
 
     def send_rule(self, scope: Scope) -> SendRule:
         if scope.budget is None:

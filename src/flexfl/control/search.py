@@ -99,8 +99,8 @@ def _grid(dim: int) -> IntArray:
     return np.unique(np.concatenate([[0, dim], np.minimum(np.ceil(2**octaves), dim)])).astype(np.int64)
 
 
-def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
-    """Return a q in (0, 1] that minimises P3.1, V/q + Λ·λ(q), for each entity.
+def compute_prob(V: Number, Lam: Number, cost: Cost, least: Number = 0.0) -> FloatArray:
+    """Return a q in (0, 1] that minimises P3.1, V/q + Λ·λ(q), for each entity, of those from `least` on.
 
     Promised, for q from 10⁻⁶ on:
 
@@ -111,8 +111,8 @@ def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
     - a λ with narrower features that names them as `breakpoints`, (B,) or (B, N): these q are tried, and
       those next to them.
     """
-    Lam = np.asarray(Lam, dtype=np.float64)
-    shape = np.broadcast_shapes(Lam.shape, np.shape(V))
+    Lam, least = np.asarray(Lam, dtype=np.float64), np.maximum(least, _SMALLEST_PROB)
+    shape = np.broadcast_shapes(Lam.shape, np.shape(V), np.shape(least))
 
     def objective(q: FloatArray) -> FloatArray:
         return np.broadcast_to(V / q + priced(Lam, cost(q)), q.shape)
@@ -121,8 +121,8 @@ def compute_prob(V: Number, Lam: Number, cost: Cost) -> FloatArray:
     best: FloatArray = np.ones(shape)
     value: FloatArray = objective(np.ones((1, *shape)))[0]
     for candidates in _blocks(grid, getattr(cost, "breakpoints", ()), shape):
-        best, value = _better(best, value, candidates, objective)
-    low, high = np.full(shape, _SMALLEST_PROB), np.ones(shape)
+        best, value = _better(best, value, np.maximum(candidates, least), objective)
+    low, high = np.broadcast_to(least, shape), np.ones(shape)
     reach: Number = 1.0 / _EVEN_GRID
     for _ in range(_REFINEMENTS):
         low, high = np.maximum(low, best - reach), np.minimum(high, best + reach)

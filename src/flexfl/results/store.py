@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -182,8 +183,11 @@ def _summarise(records: Sequence[Mapping[str, Any]]) -> list[tuple[float | None,
     columns["computed"] = [float(np.sum(record[COMPUTED])) for record in records]
     for name in PER_CLIENT:
         values = np.array([record[name] for record in records], dtype=float)  # (T, N)
-        columns[f"{name}_mean"] = values.mean(axis=1)
-        quantiles = np.quantile(values, list(QUANTILES.values()), axis=1)
+        mean, quantile_of = (np.nanmean, np.nanquantile) if np.isnan(values).any() else (np.mean, np.quantile)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # NaN for an iteration in which no client has one
+            columns[f"{name}_mean"] = mean(values, axis=1)
+            quantiles = quantile_of(values, list(QUANTILES.values()), axis=1)
         for label, quantile in zip(QUANTILES, quantiles, strict=True):
             columns[f"{name}_{label}"] = quantile
     listed = [columns[name] for name in ITERATION_COLUMNS]
