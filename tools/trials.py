@@ -27,7 +27,7 @@ from flexfl.experiments.bench import SHAPES, _problem, _warm
 from flexfl.sim import kernels
 from flexfl.sim.engine import Engine
 from flexfl.sim.gradients import OnePass, one_pass
-from flexfl.sim.process import threads, usable_threads
+from flexfl.sim.process import default_threads, threads
 from flexfl.sim.residuals import Residuals
 from flexfl.wire import decode, encode
 
@@ -84,7 +84,7 @@ def trials(engine: Engine, hooked: OnePass) -> dict[str, Callable[[], Any]]:
 
 def compare_in_process() -> None:
     """Compare the trials in one process."""
-    with threads(usable_threads(None)):
+    with threads(default_threads()):
         engine = _warm(_problem(SHAPES["fashion"], 100))
         hooked = OnePass(engine._problem.model, engine._problem.loss)
         found: dict[str, list[float]] = {name: [] for name in trials(engine, hooked)}
@@ -99,7 +99,7 @@ def compare_in_process() -> None:
 
 def convolutions() -> None:
     """Compare the CNN's chain with autograd and hooks, and chunk sizes of an evaluation."""
-    with threads(usable_threads(None)):
+    with threads(default_threads()):
         engine = _warm(_problem(SHAPES["cifar"], 100))
         hooked = OnePass(engine._problem.model, engine._problem.loss)
         ways = {
@@ -148,7 +148,7 @@ def compare_environments() -> None:
 
 def one() -> None:
     """Print the seconds of an iteration."""
-    with threads(usable_threads(None)):
+    with threads(default_threads()):
         engine = _warm(_problem(SHAPES["fashion"], 100))
         print(median(seconds(engine.step) for _ in range(200)))
 
@@ -158,7 +158,7 @@ def evaluation() -> None:
     print("| shape | 10⁹ operations | 10⁹ per second | ms at least | ms of 50 iterations | share at least |")
     print("|---|---|---|---|---|---|")
     square = torch.randn(2048, 2048)
-    with threads(usable_threads(None)):
+    with threads(default_threads()):
         for name, shape in SHAPES.items():
             problem = _problem(shape, 100)
             work = shape.samples * operations(problem.model.module, problem.data.train_x[:1]) / 1e9

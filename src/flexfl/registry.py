@@ -123,7 +123,7 @@ class Family:
             raise InputError([Fault(field, rule, given, remedy)])
         table, defaults = dict(plain(table)), dict(defaults or {})
         kind = table.get(self.key, defaults.get(self.key))
-        if is_given(kind) and (more := sorted(table.keys() - {self.key, "repr"} - set(KNOBS))):
+        if is_given(kind) and (more := sorted(table.keys() - {self.key} - set(KNOBS))):
             rule = "cannot be set beside an object, which has its own"
             raise InputError([Fault(f"{field}.{more[0]}", rule, table[more[0]], "give it to the object")])
         if is_import_path(kind) or is_given(kind):

@@ -343,7 +343,7 @@ def test_a_run_is_not_begun_twice_and_nothing_is_resumed_that_is_not_there(tmp_p
     deploy(tmp_path, quick())
     with pytest.raises(RunDirectoryError, match="already holds a run"):
         deploy(tmp_path, quick())
-    with pytest.raises(RunDirectoryError, match="belongs to another spec"):
+    with pytest.raises(RunDirectoryError, match="belongs to another run"):
         deploy(tmp_path, quick(train={"learning_rate": 0.2}), resume=True)
 
 

@@ -63,7 +63,7 @@ def test_a_failure_is_listed_and_what_is_finished_is_not_run_again(tmp_path: Pat
     file.write_text(SWEEP.replace("1e30", "0.2"))  # now it is another run
     again = flexfl("sweep", "trial.toml", cwd=tmp_path)
     assert "2 of 3 runs are finished already" in again.stdout
-    assert "belongs to another spec" in again.stderr
+    assert "belongs to another run" in again.stderr
     assert "train.learning_rate" in again.stderr
     assert times == {path: time for path, time in stamps(tmp_path).items() if path.parent in good}
     file.write_text(SWEEP.replace("iterations = 6", "iterations = 9").replace("1e30", "0.2"))

@@ -439,7 +439,7 @@ def test_another_spec_is_refused_with_its_differences(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError) as caught:
         open_run(tmp_path, *other, resume=True)
     lines = str(caught.value).splitlines()
-    assert lines[0] == f"{tmp_path} belongs to another spec:"
+    assert lines[0] == f"{tmp_path} belongs to another run:"
     assert lines[1:-1] == [
         "  budget.uplink is 0.01 there, got 0.5",
         "  costs.uplink.factor is 1.0 there, got 2.0",

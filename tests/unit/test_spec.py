@@ -615,7 +615,7 @@ def test_an_object_handed_over_in_python_is_taken() -> None:
         def at(self, moment: Moment) -> Affine:
             return Affine(np.zeros(()), np.zeros(()))
 
-    given_spec = parse({"costs": {"uplink": {"kind": "given:__main__.Free", "repr": "Free()"}}})
+    given_spec = parse({"costs": {"uplink": {"kind": "given:__main__.Free"}}})
     assert build_costs(given_spec, {"uplink": Free()})["uplink"] == Free()
     with pytest.raises(InputError, match="Python object"):
         build_costs(given_spec)

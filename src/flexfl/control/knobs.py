@@ -18,7 +18,7 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray
 from flexfl.compress.base import Choices, Compressor
 from flexfl.compress.message import Message
 from flexfl.compress.plain import PlainVectors
-from flexfl.control.policy import Budget, ComputeRule, Policy, Scope, SendRule, importance
+from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Scope, SendRule, importance
 from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.errors import CostError, DecisionError, Fault, InputError
 from flexfl.state import State, restore_all, state_of
@@ -356,6 +356,16 @@ class Setup:
     def weighted(self, weights: FloatArray) -> Setup:
         """Return the same for clients with weights w, (N,)."""
         return replace(self, importance=importance(weights))
+
+    def parts(self) -> dict[str, object]:
+        """Return policies, costs and compressors by name."""
+        policies = self.policy.policies if isinstance(self.policy, ByKnob) else {}
+        return {
+            "policy": self.policy,
+            **{f"policy.{knob}": policy for knob, policy in policies.items()},
+            **{f"costs.{knob}": cost for knob, cost in self.costs.items()},
+            **{f"compress.{role}": compressor for role, compressor in self.compressors.items()},
+        }
 
     def knob(self, entities: Entities, dim: int) -> Knob:
         """Return the knob of computing for these clients."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Federated:
     parts: tuple[IntArray, ...]
     content: str | None = None
     """A digest of the tensors if it is known; else `fingerprint` reads them."""
+    recipe: Mapping[str, Any] | None = None
+    """How `split` has partitioned them; None for parts that were given."""
 
     @classmethod
     def split(
@@ -56,7 +59,7 @@ class Federated:
         Raises:
             InputError: The data or the number of clients are not valid.
         """
-        partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before those of the data
+        recipe = partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before the data's
         train_x, train_y = _tensors(train, "train")
         if clients < 1:
             raise InputError([Fault("data.clients", "must be at least one", clients, "give the number N")])
@@ -66,7 +69,7 @@ class Federated:
         generator = Streams(seed).generator("partition")
         labels = np.asarray(train_y.reshape(len(train_y), -1)[:, 0])
         parts = partitions.split(partition, labels, clients, generator)
-        return cls._checked(train_x, train_y, test, parts, content)
+        return replace(cls._checked(train_x, train_y, test, parts, content), recipe=recipe)
 
     @classmethod
     def of_clients(cls, clients: Sequence[Pair], test: Pair | None = None) -> Federated:
@@ -153,14 +156,31 @@ class Federated:
 
     def fingerprint(self) -> str:
         """Return a digest of data and partition, which is checked when a run is resumed."""
-        digest = hashlib.blake2b((self.content or "").encode(), digest_size=16)
-        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
-            if tensor is not None and self.content is None:
-                digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
-                digest.update(tensor.contiguous().numpy().data)
+        digest = hashlib.blake2b(self._samples_digest.encode(), digest_size=16)
         digest.update(self.sizes.tobytes())
         for part in self.parts:
             digest.update(np.ascontiguousarray(part).data)
+        return digest.hexdigest()
+
+    def identity(self) -> dict[str, str]:
+        """Return what two seeds of a run have in common: the samples, and how they were split.
+
+        Parts that were not made by `split` count as they are.
+        """
+        found = {"data.samples": self._samples_digest[:12]}
+        if self.recipe is None:
+            return found | {"data.parts": self.fingerprint()[:12]}
+        return found | {f"data.split.{name}": str(value) for name, value in self.recipe.items()}
+
+    @cached_property
+    def _samples_digest(self) -> str:
+        if self.content is not None:
+            return self.content
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
+            if tensor is not None:
+                digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+                digest.update(tensor.contiguous().numpy().data)
         return digest.hexdigest()
 
 

@@ -34,7 +34,7 @@ from flexfl.models.flat import FlatModel
 from flexfl.models.networks import cnn, mlp
 from flexfl.sim import kernels
 from flexfl.sim.engine import Engine, Problem
-from flexfl.sim.process import threads, usable_threads
+from flexfl.sim.process import default_threads, threads
 from flexfl.sim.run import problem_of
 from flexfl.spec.load import load_spec
 from flexfl.streams import Streams
@@ -75,7 +75,7 @@ def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool
     mood; the ratio is the median over these rounds. `ratio_limit_apart` holds the engine against
     both parts of the limit timed apart, each in a loop of its own that keeps its data in the caches.
     """
-    with threads(usable_threads(None)):
+    with threads(default_threads()):
         problem = _problem(SHAPES[shape], clients)
         _take_what_torch_takes(SHAPES[shape])
         before = _resident()
@@ -122,7 +122,7 @@ def scaling(shape: str, sizes: Sequence[int] = SCALE, *, seconds: float = 3.0) -
 
     All sizes are warm before any is measured, and they take turns.
     """
-    with threads(usable_threads(None)):
+    with threads(default_threads()):
         watches, resident = [], []
         _take_what_torch_takes(SHAPES[shape])
         for clients in sizes:

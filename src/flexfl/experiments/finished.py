@@ -10,9 +10,8 @@ from flexfl.errors import RunDirectoryError
 from flexfl.experiments.cell import Cell, Outcome
 from flexfl.results import Run
 from flexfl.results.directory import differences, refuse_other_spec
-from flexfl.results.run import METRICS_FILE, SPEC_FILE, read_spec
+from flexfl.results.run import METRICS_FILE, SPEC_FILE
 from flexfl.results.store import MetricStore
-from flexfl.spec.schema import Spec
 
 Execute = Callable[[Sequence[Cell]], list[Outcome]]
 """Runs cells, and resumes those that were interrupted."""
@@ -74,9 +73,5 @@ def _reached(out: Path, iterations: int) -> bool:
 
 
 def _differences(cell: Cell) -> list[str]:
-    """List the differences between a cell's spec and the stored one; unset threads match any number."""
-    spec: Spec = cell.spec
-    if spec.engine.threads is None:
-        threads = read_spec(cell.out).get("engine", {}).get("threads")
-        spec = spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": threads})})
-    return differences(cell.out, spec.plain())
+    """List the differences between a cell's spec and the stored one."""
+    return differences(cell.out, cell.spec.plain())

@@ -59,7 +59,7 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
     members: dict[tuple[str, str | None], list[Run]] = {}
     settings: dict[tuple[str, str | None], Settings] = {}
     for run in runs:
-        setting = flatten(run.spec)
+        setting = flatten(run.spec) | run.objects
         del setting[SEED]
         identity = repr(sorted(setting.items())), run.model
         members.setdefault(identity, []).append(run)

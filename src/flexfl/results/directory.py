@@ -31,8 +31,14 @@ from flexfl.results.run import (
 )
 from flexfl.results.store import MetricStore
 
-_MAY_CHANGE = {"train.iterations", "engine.checkpoint_every", "deploy.deadline", "deploy.wait"}
-"""Settings that may differ when a run is resumed: they change no result, or only how long it waits."""
+_MAY_CHANGE = {
+    "train.iterations",
+    "engine.checkpoint_every",
+    "engine.threads",
+    "deploy.deadline",
+    "deploy.wait",
+}
+"""Settings that may differ when a run is resumed: they change no result beyond rounding."""
 
 
 class RunDirectory:
@@ -42,6 +48,7 @@ class RunDirectory:
         path: The directory; created if it does not exist.
         spec_toml: The resolved spec of the run.
         identity: What the spec does not contain: digests of the data and of the model's shapes.
+        objects: What objects of the run are, as text by name (`flexfl.identity`).
         resume: Continue the run in `path`, if there is one.
         partition: Stored for reports; a run started without one gets it when it is resumed.
 
@@ -57,6 +64,7 @@ class RunDirectory:
         *,
         resume: bool,
         partition: Partition | None = None,
+        objects: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
         exists = (path / SPEC_FILE).exists()
@@ -73,8 +81,11 @@ class RunDirectory:
             raise RunDirectoryError(reason) from error
         self._lock = _lock(path)
         try:
+            wanted = tomllib.loads(spec_toml)
+            threads = wanted.get("engine", {}).get("threads")
+            before = read_spec(path).get("engine", {}).get("threads") if exists else threads
             if exists:
-                refuse_other_spec(path, differences(path, tomllib.loads(spec_toml)))
+                refuse_other_spec(path, differences(path, wanted))
             else:
                 # The spec is written last: without it, these files are left from an aborted start.
                 for entry in _entries(path):
@@ -82,8 +93,11 @@ class RunDirectory:
                         entry.unlink()
             self.store = MetricStore(path / METRICS_FILE, create=not exists)
             self._check_identity(identity, fresh=not exists)
-            self._check_length(tomllib.loads(spec_toml)["train"]["iterations"])
+            self._check_objects(objects or {}, fresh=not exists)
+            self._check_length(wanted["train"]["iterations"])
             self._state = self._read_state()
+            if before != threads:
+                self.note(f"resumed with {threads} threads instead of {before}: sums may round differently")
         except BaseException:
             os.close(self._lock)
             raise
@@ -99,6 +113,12 @@ class RunDirectory:
     ) -> None:
         self.store.close()
         os.close(self._lock)
+
+    def note(self, text: str) -> None:
+        """Keep a remark about the run for its summary and reports; the same one once."""
+        found = json.loads(self.store.meta("notes") or "[]")
+        if text not in found:
+            self.store.set_meta("notes", json.dumps([*found, text]))
 
     def last_state(self) -> dict[str, NDArray[np.generic]] | None:
         """Return the newest checkpoint and rewind the metrics to it; None if there is no checkpoint."""
@@ -167,6 +187,16 @@ class RunDirectory:
                     f"use the same {key}, or choose another --out"
                 )
 
+    def _check_objects(self, objects: Mapping[str, str], *, fresh: bool) -> None:
+        if fresh:
+            self.store.set_meta("objects", json.dumps(dict(objects)))
+            return
+        stored = json.loads(self.store.meta("objects") or "{}")
+        differ = _differences(stored, objects)
+        if differ:
+            self.store.close()
+            refuse_other_spec(self.path, differ)
+
 
 def _entries(path: Path) -> list[Path]:
     try:
@@ -205,13 +235,22 @@ def _lock(path: Path) -> int:
 
 def differences(path: Path, requested: Mapping[str, Any]) -> list[str]:
     """List the settings in which the run in `path` differs from the requested spec, as text."""
-    stored, wanted = _flat(read_spec(path)), _flat(requested)
+    stored, wanted = (
+        {
+            key: value
+            for key, value in _flat(settings).items()
+            if key not in _MAY_CHANGE and not key.startswith("track.")  # trackers only look on
+        }
+        for settings in (read_spec(path), requested)
+    )
+    return _differences(stored, wanted)
+
+
+def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     return [
         f"{key} is {stored.get(key, 'not set')!r} there, got {wanted.get(key, 'not set')!r}"
         for key in sorted(stored.keys() | wanted.keys())
-        if key not in _MAY_CHANGE
-        and not key.startswith("track.")  # trackers only look on
-        and stored.get(key) != wanted.get(key)
+        if stored.get(key) != wanted.get(key)
     ]
 
 
@@ -229,7 +268,7 @@ def refuse_other_spec(path: Path, differ: list[str], others: int = 0) -> None:
     if differ:
         lines = [f"  {difference}" for difference in differ] + [f"and {others} more do"] * bool(others)
         remedy = "use the same settings, or choose another --out"
-        raise RunDirectoryError("\n".join([f"{path} belongs to another spec:", *lines, remedy]))
+        raise RunDirectoryError("\n".join([f"{path} belongs to another run:", *lines, remedy]))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -35,6 +35,8 @@ class Run:
         iterations: One row per iteration, as columns (`results.columns`).
         evaluations: One row per evaluation, as columns.
         model: A fingerprint of the network: its parameter names and shapes.
+        notes: Remarks about the run: what its numbers do not show.
+        objects: What objects passed in Python were, and one's own code; as text by name (`flexfl.identity`).
 
     Raises:
         RunDirectoryError: The directory holds no run, or the run cannot be read.
@@ -48,6 +50,8 @@ class Run:
         store = MetricStore(self.directory / METRICS_FILE)
         try:
             self.model = store.meta("model")
+            self.notes: list[str] = json.loads(store.meta("notes") or "[]")
+            self.objects: dict[str, str] = json.loads(store.meta("objects") or "{}")
             self.iterations = _cut(store.iterations(), until)
             self.evaluations = _cut(store.evaluations(), None if until is None else until + 1)
         finally:
@@ -180,6 +184,7 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         "uplink_bytes": round(float(per_iteration["uplink_bytes_mean"].sum()) * run.spec["data"]["clients"]),
         "downlink_bytes": int(np.sum(per_iteration["downlink_bytes"])),
         "seconds": round(seconds, 3),
+        "notes": run.notes,
     }
 
 

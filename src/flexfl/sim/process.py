@@ -13,20 +13,21 @@ import torch
 from threadpoolctl import threadpool_limits
 
 
-def usable_threads(wanted: int | None) -> int:
-    """So many as wanted, or as torch has; not more than numba was started with."""
-    return min(wanted or torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))
+def default_threads() -> int:
+    """Return as many threads as torch has, and not more than numba was started with."""
+    return min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Torch and numba with the same number of threads, given back afterwards.
+    """Torch and numba with that number of threads, given back afterwards.
 
-    SciPy's BLAS, which numba's threads call, has none of its own.
+    SciPy's BLAS, which numba's threads call, has none of its own. Torch's sums may depend on the number of
+    threads, which may exceed that of the cores; numba's do not, and it has no more than it was started with.
     """
     before = torch.get_num_threads(), numba.get_num_threads()
     torch.set_num_threads(count)
-    numba.set_num_threads(count)
+    numba.set_num_threads(min(count, int(numba.config.NUMBA_NUM_THREADS)))
     try:
         with threadpool_limits(limits=1, user_api="blas"):
             yield

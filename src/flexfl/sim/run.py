@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,18 +22,19 @@ from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.errors import Fault, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
+from flexfl.identity import Identity, objects_of
 from flexfl.mapped import mapped_zeros
 from flexfl.models.build import Loss, build_model
 from flexfl.models.flat import FlatModel, own_generator
 from flexfl.parameters import KNOBS, plain
 from flexfl.prepare import prepare
-from flexfl.registry import GIVEN, is_given, must_be_given_again
+from flexfl.registry import GIVEN, is_given, is_import_path, must_be_given_again
 from flexfl.results.directory import DirectoryWriter, RunDirectory
 from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.partition import Partition
-from flexfl.results.run import Run, mean_budget
+from flexfl.results.run import Run, mean_budget, read_spec
 from flexfl.sim.engine import Engine, Problem
-from flexfl.sim.process import stop_signals, threads, usable_threads
+from flexfl.sim.process import default_threads, stop_signals, threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
 from flexfl.spec.build import build_setup, build_trackers, check_setup, packages, refuse_for_simulation
 from flexfl.spec.load import load_spec, merged, to_toml
@@ -56,7 +56,7 @@ class Result:
 
 @dataclass
 class _Objects:
-    """What was passed in Python instead of being named in the spec."""
+    """What was passed in Python instead of being named in the spec; the model as a copy, which is trained."""
 
     model: nn.Module | None = None
     data: Federated | None = None
@@ -81,8 +81,8 @@ def simulate(
 
     Args:
         spec: the name of a shipped spec, a TOML file or a `Spec`; by default the paper's settings.
-        model: any nn.Module, which is trained itself; or the section of a spec; the spec's network if left
-            out.
+        model: any nn.Module, of which a copy is trained (`Result.model`); or the section of a spec; the
+            spec's network if left out.
         data: a `Federated`, or the section of a spec; the spec's dataset if left out.
         loss: outputs and labels of a minibatch → mean loss; by default cross-entropy for class labels and
             mean squared error for numbers.
@@ -107,19 +107,20 @@ def simulate(
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
     _refuse_other_kinds(spec, model, data, sections, observers)
-    resolved, objects = _resolve(spec, sections, _Objects(model, data, loss))
-    # Stored with the run: another number of threads would round sums in another order.
-    count = usable_threads(resolved.engine.threads)
+    resolved, objects = _resolve(spec, sections, _Objects(_copied(model), data, loss))
+    # Stored with the run, and taken from there: another number may round sums in another order.
+    count = resolved.engine.threads or (_stored_threads(Path(out)) if out else None) or default_threads()
     engine = resolved.engine.model_copy(update={"threads": count})
     resolved = resolved.model_copy(update={"engine": engine})
     with threads(count), own_generator():
         problem = _prepare(resolved, objects)
+        described = _describe(resolved, problem, objects)
         watching = [*observers, *build_trackers(resolved)]
         if out is not None:
-            return _run(resolved, problem, Path(out), resume, watching, Path(out))
+            return _run(resolved, problem, described, Path(out), resume, watching, Path(out))
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
             # A run without `out` leaves no files behind.
-            result = _run(resolved, problem, Path(folder) / "run", False, watching, None)
+            result = _run(resolved, problem, described, Path(folder) / "run", False, watching, None)
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
@@ -150,6 +151,23 @@ def _refuse_other_kinds(
         raise InputError(faults, "the call")
 
 
+def _stored_threads(out: Path) -> int | None:
+    """Return the number of threads that the run in `out` was computed with."""
+    try:
+        return int(read_spec(out)["engine"]["threads"])
+    except (RunDirectoryError, KeyError):  # no run, or one that resuming reports on
+        return None
+
+
+def _copied(module: nn.Module | None) -> nn.Module | None:
+    """Return a copy, so that a module that is passed twice begins twice from where it is."""
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, TypeError) as error:
+        rule, remedy = f"must be possible to copy ({error})", "make its tensors leaves, or pass a new one"
+        raise InputError([Fault("model", rule, type(module).__name__, remedy)], "the call") from error
+
+
 def _resolve(
     spec: Spec | str | Path | None, sections: Mapping[str, Mapping[str, Any]], objects: _Objects
 ) -> tuple[Spec, _Objects]:
@@ -176,9 +194,8 @@ def _resolve(
 
 
 def _named(key: str, thing: object) -> dict[str, Any]:
-    """Return how a resolved spec names an object, so that another process can resume with an equal one."""
-    text = re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
-    return {key: GIVEN + _name_of(thing), "repr": text}
+    """Return how a resolved spec names an object; what it is, is in the run's `objects`."""
+    return {key: GIVEN + _name_of(thing)}
 
 
 def _name_of(thing: object) -> str:
@@ -249,9 +266,21 @@ def problem_of(
     )
 
 
+def _describe(spec: Spec, problem: Problem, objects: _Objects) -> Identity:
+    """Return what the spec does not say of a run: objects that were passed in, and code of one's own."""
+    given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
+    given += ["policy"] if objects.policy is not None else []
+    given += ["loss"] if objects.loss is not None else []
+    given += ["network"] if is_given(spec.model.name) or is_import_path(spec.model.name) else []
+    parts = {**problem.setup.parts(), "network": problem.model.module, "loss": problem.loss}
+    described = objects_of(parts, given)
+    return described if objects.data is None else described | objects.data.identity()
+
+
 def _run(
     spec: Spec,
     problem: Problem,
+    described: Identity,
     out: Path,
     resume: bool,
     observers: Sequence[Observer],
@@ -265,7 +294,7 @@ def _run(
     data = problem.data
     identity = {"data": data.fingerprint(), "model": problem.model.fingerprint()}
     partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
-    opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition)
+    opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition, objects=described)
     with opened as directory, stop_signals() as stop:
         budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=data.clients) for knob in KNOBS}
         progress = Progress(spec.train.iterations, budgets=budgets)
