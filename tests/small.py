@@ -80,6 +80,17 @@ BUDGETS: dict[str, dict[str, Any]] = {
         "uplink": {"shared": [{"clients": [1, 4], "limit": 0.08}, {"clients": [0], "limit": 0.05}]},
         "downlink": 0.02,
     },
+    "joint": {
+        "compute": 0.3,
+        "battery": {"limit": 0.2, "compute": 1.0, "uplink": 2.0},
+        "bytes": {"limit": [0.04 * (n + 1) for n in range(CLIENTS)], "uplink": {"kind": "constant"}},
+        "bill": {
+            "shared": [{"clients": [0, 1, 2], "server": True, "limit": 0.1}, {"clients": [4], "limit": 0.05}],
+            "uplink": {"kind": "packets", "per_packet": 0.01, "components_per_packet": 7},
+            "downlink": 0.5,
+            "compute": {"kind": "small:SquaredCompute"},
+        },
+    },
 }
 
 

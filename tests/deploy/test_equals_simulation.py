@@ -31,6 +31,25 @@ SETTINGS = {
             "downlink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0]},
         }
     },
+    "shared budgets": {
+        "budget": {
+            "compute": {"shared": [{"clients": [0, 2], "limit": 0.6}], "others": 0.3},
+            "uplink": {"shared": [{"clients": "0-2", "limit": 0.05}]},
+            "downlink": 0.05,
+        },
+    },
+    "joint budgets": {
+        "budget": {
+            "uplink": 0.05,
+            "battery": {"limit": 0.3, "compute": 1.0, "uplink": 2.0},
+            "bill": {
+                "shared": [{"clients": "0-2", "server": True, "limit": 0.2}],
+                "compute": {"kind": "constant", "per_gradient": 0.3},
+                "uplink": {"kind": "packets", "per_packet": 0.01, "components_per_packet": 7},
+                "downlink": 0.5,
+            },
+        },
+    },
     "weights": {"data": {"weights": [0.4, 0.3, 0.2, 0.1]}},
     "full": {"control": {"policy": "full"}, "budget": {}},
 }

@@ -124,15 +124,6 @@ def test_a_client_picks_its_own_of_what_is_given_for_each() -> None:
     assert drawn == job.setup.costs["compute"].at(everyone)(np.ones(4))[2] >= 0.2
 
 
-def test_a_shared_budget_is_refused(site: Site) -> None:
-    shared = small_spec(budget={"uplink": {"shared": [{"clients": [0, 1], "limit": 0.1}]}})
-    assert "budget.uplink may not be shared in a deployment" in greeted(site, shared).fault
-    with pytest.raises(InputError, match="may not be shared"):
-        Plan.of(Plan("x", shared, dict.fromkeys("abcd", 0.25)).settings())
-    with pytest.raises(InputError, match="may not be shared"):
-        Plan.local("x", shared)
-
-
 def test_a_plan_has_as_many_clients_as_its_roster(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data\.clients must be the 2 of the roster, got 4"):
         conduct(Plan("x", small_spec(), {"a": 0.5, "b": 0.5}).settings(), None, tmp_path)  # type: ignore[arg-type]

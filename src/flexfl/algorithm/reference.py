@@ -15,7 +15,8 @@ from numpy.typing import DTypeLike
 from flexfl.algorithm.steps import equal_weights
 from flexfl.arrays import FloatArray, Number
 from flexfl.compress.message import dense_rows
-from flexfl.control.knobs import Computing, Sending, Setup
+from flexfl.control.knobs import Computing, Sending
+from flexfl.control.setup import Setup
 from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]
@@ -62,9 +63,10 @@ def reference(
     N, D, eta = clients, len(params), learning_rate
     w = equal_weights(N) if weights is None else np.asarray(weights)
     setup, everyone = setup.weighted(w), Entities.all_clients(N)
-    compute = setup.knob(everyone, D)
-    uplink = setup.sender("uplink", everyone, D)
-    downlink = setup.sender("downlink", Entities.the_server(), D)
+    joint = setup.joint_queues()
+    compute = setup.knob(everyone, D, joint)
+    uplink = setup.sender("uplink", everyone, D, joint)
+    downlink = setup.sender("downlink", Entities.the_server(), D, joint)
     x: FloatArray = np.array(params, dtype=dtype)
     r: FloatArray = np.zeros(D, dtype=dtype)  # line 1
     e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
@@ -85,5 +87,6 @@ def reference(
         [message], r, down = downlink.send(t, a)  # P3.3, (18), lines 11–12
         u = message.dense()
         x = x + u  # line 14
+        joint.close()
 
         yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied)

@@ -1,10 +1,12 @@
 """Algorithm 2: who computes, what is sent, within the budgets."""
 
 from flexfl.control.baselines import FixedProb, Full, Periodic, Randomised, TopKRatio
-from flexfl.control.knobs import Computing, Knob, Sender, Sending, Setup
+from flexfl.control.joint import JointBudget, JointQueues
+from flexfl.control.knobs import Computing, Knob, Sender, Sending
 from flexfl.control.online import Online
 from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Rule, Scope, SendRule
 from flexfl.control.queues import VirtualQueue, next_queue
+from flexfl.control.setup import Setup
 from flexfl.registry import Family
 
 POLICIES = Family(
@@ -28,6 +30,8 @@ __all__ = [
     "Computing",
     "FixedProb",
     "Full",
+    "JointBudget",
+    "JointQueues",
     "Knob",
     "Online",
     "Periodic",

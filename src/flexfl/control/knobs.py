@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +18,10 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray
 from flexfl.compress.base import Choices, Compressor
 from flexfl.compress.message import Message
 from flexfl.compress.plain import PlainVectors
-from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Scope, SendRule, importance
+from flexfl.control.joint import JointView
+from flexfl.control.policy import ComputeRule, SendRule
+from flexfl.control.queues import RemoteQueue
+from flexfl.costs.available import Available, unavailable
 from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.errors import CostError, DecisionError, Fault, InputError
 from flexfl.state import State, restore_all, state_of
@@ -102,7 +105,11 @@ class _Controlled:
         entities: Entities,
         streams: Streams,
         dim: int,
+        joint: JointView | None = None,
     ) -> None:
+        self._joint, self._others = joint, dict[str, Cost]()
+        self.remote: tuple[RemoteQueue, ...] = ()
+        """Queues of the rule whose lengths the server sends."""
         self.role, self.cost, self.rule, self.entities = role, cost, rule, entities
         self._streams, self._dim = streams, dim
         self._rule_name = type(rule).__name__
@@ -119,11 +126,20 @@ class _Controlled:
     def _open(self, iteration: int) -> tuple[Moment, Cost]:
         """Return this iteration's moment and cost."""
         moment = self._streams.moment(self.role, iteration, self._dim, self.entities)
+        if self._joint is not None:
+            self._others = self._joint.at(moment)
         return moment, self.cost.at(moment)
+
+    def _seen(self, cost: Cost) -> Cost:
+        """Return the cost as the rule sees it: with those of joint budgets, if it looks at them."""
+        if self._joint is None or getattr(self.rule, "joint", None) is None:
+            return cost
+        return self._joint.joined(cost, self._others)
 
     def _ask(self, moment: Moment, cost: Cost, *choices: Vectors) -> NDArray[Any]:
         """Return what the rule decides, one for each entity."""
         # A copy: a rule may go on to change its own array, and records keep this one.
+        cost = self._seen(cost)
         decision = np.array(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
         if decision.shape == moment.shape:
             return decision
@@ -133,9 +149,11 @@ class _Controlled:
             must, value = f"something of shape {moment.shape}", f"shape {decision.shape}"
             raise DecisionError(self._rule_name, must, value, "all", moment.iteration) from error
 
-    def _charge(self, charged: FloatArray) -> FloatArray:
-        """Charge the rule; return what the decision was made against."""
+    def _charge(self, charged: FloatArray, amount: Any) -> FloatArray:
+        """Charge the rule and joint budgets; return what the decision was made against."""
         pressure, shape = np.array(self.rule.pressure), self.entities.shape
+        if self._joint is not None:
+            self._joint.charge(charged, amount, self._others)
         self.rule.charge(charged)
         return pressure if np.shape(pressure) == shape else np.broadcast_to(pressure, shape)
 
@@ -166,10 +184,15 @@ class _Controlled:
             self.rule.charge(np.zeros(self.entities.shape))
 
     def state(self) -> State:
-        return state_of(cost=self.cost, rule=self.rule)
+        return state_of(cost=self.cost, rule=self.rule, **self._joint_costs)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        restore_all(state, cost=self.cost, rule=self.rule)
+        restore_all(state, cost=self.cost, rule=self.rule, **self._joint_costs)
+
+    @property
+    def _joint_costs(self) -> dict[str, object]:
+        models = {} if self._joint is None else self._joint.models
+        return {f"joint.{name}": model for name, model in models.items()}
 
 
 class Knob(_Controlled):
@@ -182,23 +205,28 @@ class Knob(_Controlled):
         moment, cost = self._open(iteration)
         with np.errstate(invalid="ignore", divide="ignore"):  # α = ∞, for which the rule has no q
             q = self._ask(moment, cost)
-            away = _away(cost, q)
+            away = None if self._affordable(cost, q) else unavailable((cost, *self._others.values()), q)
         if away is not None:
-            q, cost = np.where(away, 1.0, q), _Present(cost, ~away)
+            q, cost = np.where(away, 1.0, q), Available(cost, ~away)
         q = self._checked(q, moment, cost)
         charged = self._price(cost, q, moment)
-        pressure = self._charge(charged)
+        pressure = self._charge(charged, q if away is None else np.where(away, 0.0, q))
         computed = moment.uniform("bernoulli") < q
         if away is not None:
             q, computed = np.where(away, np.nan, q), computed & ~away
         spent = self._price(cost, computed.astype(float), moment)
         return Computing(q, computed, charged, spent, pressure)
 
+    def _affordable(self, cost: Cost, q: FloatArray) -> bool:
+        """Return whether nobody's decision costs infinitely much; almost always so, and seen at a glance."""
+        return q.dtype.kind not in "fiu" or (not self._others and bool(np.isfinite(cost(q)).all()))
+
     def idle(self) -> Computing:
         """Take part in an iteration without computing."""
         shape = self.entities.shape
         zero = np.zeros(shape)
-        pressure = self._charge(zero)
+        self._others = {}
+        pressure = self._charge(zero, zero)
         return Computing(np.full(shape, np.nan), np.zeros(shape, dtype=bool), zero, zero, pressure)
 
     def observe(self, seconds: float) -> bool:
@@ -216,29 +244,6 @@ class Knob(_Controlled):
         return q
 
 
-def _away(cost: Cost, q: FloatArray) -> BoolArray | None:
-    """Return which entities cannot compute in this iteration, since it would cost them infinitely much.
-
-    None if nobody is away, which costs one look at what the decision costs.
-    """
-    if q.dtype.kind not in "fiu" or np.isfinite(np.asarray(cost(q))).all():
-        return None
-    away = np.broadcast_to(np.asarray(cost(np.ones(np.shape(q)))) == np.inf, np.shape(q))
-    return np.asarray(away) if away.any() else None
-
-
-@dataclass(frozen=True)
-class _Present:
-    """A cost for those who can pay it; 0 for the others."""
-
-    cost: Cost
-    here: BoolArray
-
-    def __call__(self, amount: Any) -> FloatArray:
-        with np.errstate(invalid="ignore"):
-            return np.where(self.here, self.cost(amount), 0.0)
-
-
 class Sender(_Controlled):
     """What is sent, and what that costs."""
 
@@ -253,8 +258,9 @@ class Sender(_Controlled):
         streams: Streams,
         dim: int,
         compressor: Compressor,
+        joint: JointView | None = None,
     ) -> None:
-        super().__init__(role, cost, rule, entities, streams, dim)
+        super().__init__(role, cost, rule, entities, streams, dim, joint)
         self.compressor: Compressor | list[Compressor] = compressor
         if callable(getattr(compressor, "state", None)):  # it has a memory: each sender has its own
             self.compressor = [copy.deepcopy(compressor) for _ in range(entities.numbers.size)]
@@ -263,7 +269,7 @@ class Sender(_Controlled):
     def prepare(self, iteration: int) -> tuple[FloatArray, Moment]:
         """Draw the cost before b is known; return the threshold that the rule will ask about, and when."""
         self._ahead = moment, cost = self._open(iteration)
-        return self.rule.cut(cost), moment
+        return self.rule.cut(self._seen(cost)), moment
 
     def decide(self, iteration: int, vectors: Vectors) -> Sending:
         """Solve P3.2 (or P3.3) and charge (17) (or (18))."""
@@ -304,7 +310,7 @@ class Sender(_Controlled):
         if self._measured is not None:
             charged = np.asarray(nbytes, dtype=float)
             self._measured.observe(components, charged)
-        return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged))
+        return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged, components))
 
     def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
         if amounts.dtype.kind not in "iu":
@@ -329,57 +335,3 @@ class Sender(_Controlled):
         self._ahead = None
         super().restore(state)
         restore_all(state, **self._compressors)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """A policy with its costs, compressors and budgets, each by knob.
-
-    Attributes:
-        policy: makes the rules; each knob gets copies of its cost and compressor, which may have a memory.
-        costs: a model for compute, uplink and downlink.
-        compressors: one for uplink and downlink.
-        budgets: by knob; None for no limit.
-        streams: of the run.
-        iterations: T.
-        importance: N·w, how much each client counts in f; one for all or one for each client.
-    """
-
-    policy: Policy
-    costs: Mapping[str, CostModel]
-    compressors: Mapping[str, Compressor]
-    budgets: Mapping[str, Budget | None]
-    streams: Streams
-    iterations: int = 0
-    importance: Any = 1.0
-
-    def weighted(self, weights: FloatArray) -> Setup:
-        """Return the same for clients with weights w, (N,)."""
-        return replace(self, importance=importance(weights))
-
-    def parts(self) -> dict[str, object]:
-        """Return policies, costs and compressors by name."""
-        policies = self.policy.policies if isinstance(self.policy, ByKnob) else {}
-        return {
-            "policy": self.policy,
-            **{f"policy.{knob}": policy for knob, policy in policies.items()},
-            **{f"costs.{knob}": cost for knob, cost in self.costs.items()},
-            **{f"compress.{role}": compressor for role, compressor in self.compressors.items()},
-        }
-
-    def knob(self, entities: Entities, dim: int) -> Knob:
-        """Return the knob of computing for these clients."""
-        scope = self._scope("compute", entities)
-        rule = self.policy.compute_rule(scope)
-        return Knob("compute", copy.deepcopy(self.costs["compute"]), rule, entities, self.streams, dim)
-
-    def sender(self, role: str, entities: Entities, dim: int) -> Sender:
-        """Return the uplink of these clients, or the downlink of the server."""
-        rule = self.policy.send_rule(self._scope(role, entities))
-        cost, compressor = copy.deepcopy((self.costs[role], self.compressors[role]))
-        return Sender(role, cost, rule, entities, self.streams, dim, compressor)
-
-    def _scope(self, role: str, entities: Entities) -> Scope:
-        mean_cost = getattr(self.costs[role], "mean_cost", None)
-        importance = np.asarray(1.0) if entities.server else entities.pick(self.importance)
-        return Scope(role, entities, self.budgets.get(role), self.iterations, mean_cost, importance)

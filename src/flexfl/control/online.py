@@ -17,6 +17,7 @@ from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.compress.base import Choices
 from flexfl.control import search
 from flexfl.control.baselines import FixedCompute, SendAll
+from flexfl.control.joint import JointBudget, JointCost, JointView
 from flexfl.control.policy import ComputeRule, Rule, Scope, SendRule
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs.base import Cost
@@ -93,12 +94,22 @@ def num_sent(V: Number, Phi: Number, beta: Number, gamma: Number, choices: Choic
 class _Queued(Rule):
     """A rule with a virtual queue."""
 
-    def __init__(self, queue: VirtualQueue, tradeoff: Number) -> None:
-        self.queue, self.tradeoff = queue, tradeoff
+    def __init__(self, queue: VirtualQueue, tradeoff: Number, joint: JointView | None = None) -> None:
+        self.queue, self.tradeoff, self.joint = queue, tradeoff, joint
 
     @property
     def pressure(self) -> FloatArray:
-        return self.queue.pressure
+        return self.queue.pressure if self.joint is None else self._price
+
+    @property
+    def _price(self) -> FloatArray:
+        """Φ: the queue, and those of joint budgets that are charged the same cost; 0 without a limit."""
+        return self.queue.priced if self.joint is None else self.queue.priced + self.joint.price
+
+    def _priced(self, cost: Cost) -> tuple[Number, Cost]:
+        """Return Φ and φ; 1 and Φ·φ + Σ_j Q_j·φ_j where joint budgets have costs of their own."""
+        Phi = self._price
+        return (np.ones_like(Phi), cost.total(Phi)) if isinstance(cost, JointCost) else (Phi, cost)
 
     def charge(self, spent: FloatArray) -> None:
         self.queue.charge(spent)  # (16)–(18)
@@ -113,27 +124,31 @@ class _Queued(Rule):
 class OnlineCompute(_Queued):
     """Solves P3.1 in each iteration, for q from `least` on; entities without a budget always compute."""
 
-    def __init__(self, queue: VirtualQueue, tradeoff: Number, least: Number = 0.0) -> None:
-        super().__init__(queue, tradeoff)
+    def __init__(
+        self, queue: VirtualQueue, tradeoff: Number, joint: JointView | None = None, least: Number = 0.0
+    ) -> None:
+        super().__init__(queue, tradeoff, joint)
         self.least = np.asarray(least, dtype=np.float64)
 
     def decide(self, cost: Cost, moment: Moment) -> FloatArray:
-        V, Lam = self.tradeoff, self.queue.priced
+        V, (Lam, cost) = self.tradeoff, self._priced(cost)
         if isinstance(cost, Linear):  # convex: the best q from the bound on is the best q, or the bound
             return np.maximum(compute_prob(V, Lam, cost.per_gradient), self.least)
-        return np.where(self.queue.unlimited, 1.0, search.compute_prob(V, Lam, cost, self.least))
+        free = self.queue.unlimited if self.joint is None else False
+        return np.where(free, 1.0, search.compute_prob(V, Lam, cost, self.least))
 
 
 class OnlineSend(_Queued):
     """Solves P3.2 (or P3.3) in each iteration; entities without a budget send everything."""
 
     def cut(self, cost: Cost) -> FloatArray:
+        Phi, cost = self._priced(cost)
         if isinstance(cost, Affine):
-            return threshold(self.tradeoff, self.queue.priced, cost.per_component)
+            return threshold(self.tradeoff, Phi, cost.per_component)
         return np.zeros(())
 
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
-        V, Phi = self.tradeoff, self.queue.priced
+        V, (Phi, cost) = self.tradeoff, self._priced(cost)
         if isinstance(cost, Affine) and choices.largest_first:
             return num_sent(V, Phi, cost.per_message, cost.per_component, choices)
         return search.amounts(V, Phi, cost, choices)
@@ -154,16 +169,25 @@ class Online:
     min_prob: Annotated[Any, _LEAST] = 0.0
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
-        if scope.budget is None:
+        if scope.budget is None and scope.joint is None:
             return FixedCompute()
-        return OnlineCompute(*self._queue(scope), scope.pick(self.min_prob))
+        return OnlineCompute(*self._queue(scope), scope.joint, scope.pick(self.min_prob))
 
     def send_rule(self, scope: Scope) -> SendRule:
-        if scope.budget is None:
+        if scope.budget is None and scope.joint is None:
             return SendAll()
         queue, V = self._queue(scope)
         # Weights are part of F_n: where b stands in P3.2, it is N·w_n·b. P2.1 counts 1/q for all alike.
-        return OnlineSend(queue, V * np.square(scope.importance))
+        return OnlineSend(queue, V * np.square(scope.importance), scope.joint)
+
+    def joint_queue(self, budget: JointBudget) -> VirtualQueue:
+        """Return the queues of a joint budget, with W and floor of the first of its knobs that has them."""
+        knob = next(iter(budget.costs))
+        W, floor = (
+            value.get(knob, default[knob]) if isinstance(value, Mapping) else value
+            for value, default in ((self.initial_queue, dict.fromkeys(FLOORS, 1.0)), (self.floor, FLOORS))
+        )
+        return VirtualQueue(budget.limits, initial=np.max(W), floor=np.max(floor))
 
     def _queue(self, scope: Scope) -> tuple[VirtualQueue, Number]:
         queue = scope.queue(scope.pick(self.initial_queue, 1.0), scope.pick(self.floor, FLOORS))

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.compress.base import Choices
-from flexfl.control.queues import VirtualQueue
+from flexfl.control.queues import RemoteQueue, VirtualQueue
 from flexfl.costs.base import Cost
 from flexfl.streams import Entities, Moment
+
+if TYPE_CHECKING:
+    from flexfl.control.joint import JointBudget, JointView
 
 
 class Rule:
@@ -99,6 +102,8 @@ class Scope:
         budget: what they may spend; None for no limit at all.
         iterations: T, how long the run is meant to be.
         mean_cost: the expected cost of one computation, where the cost model has it.
+        joint: budgets over several decisions that these count for (`flexfl.control.joint`); None for none.
+        remote: the queues that `queue` has made and the server keeps.
         importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
     """
 
@@ -108,6 +113,8 @@ class Scope:
     iterations: int = 0
     mean_cost: Any = field(default=None, compare=False)
     importance: Any = field(default=1.0, compare=False)
+    joint: JointView | None = field(default=None, compare=False)
+    remote: list[RemoteQueue] = field(default_factory=list, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""
@@ -128,11 +135,20 @@ class Scope:
         return np.asarray(shares[self.entities.pick(members)])
 
     def queue(self, initial: Any = 0.0, floor: Any = 0.0) -> VirtualQueue:
-        """Return queues for this budget, of the right shape."""
-        if self.budget is not None and self.budget.members is not None:
-            limits = np.asarray(self.budget.limits, dtype=float)
-            return VirtualQueue(limits, initial=initial, floor=floor, members=self.budget.members)
-        return VirtualQueue(self.limits, initial=initial, floor=floor)
+        """Return queues for this budget, of the right shape.
+
+        A single client that shares its budget decides against a length that the server sends.
+        """
+        if self.budget is None or self.budget.members is None:
+            return VirtualQueue(self.limits, initial=initial, floor=floor)
+        limits, members = np.asarray(self.budget.limits, dtype=float), self.budget.members
+        if self.entities.everyone:
+            return VirtualQueue(limits, initial=initial, floor=floor, members=members)
+        queue = int(self.entities.pick(members))
+        if np.count_nonzero(members == queue) == 1:
+            return VirtualQueue(limits[queue], initial=initial, floor=floor)
+        self.remote.append(RemoteQueue(limits[queue], initial=initial, floor=floor))
+        return self.remote[-1]
 
 
 @runtime_checkable
@@ -154,3 +170,11 @@ class ByKnob:
 
     def send_rule(self, scope: Scope) -> SendRule:
         return self.policies[scope.knob].send_rule(scope)
+
+    def joint_queue(self, budget: JointBudget) -> VirtualQueue:
+        """Return the queues of a joint budget as the first of its knobs' policies that has some chooses."""
+        for knob in budget.costs:
+            if (choose := getattr(self.policies[knob], "joint_queue", None)) is not None:
+                chosen: VirtualQueue = choose(budget)
+                return chosen
+        return VirtualQueue(budget.limits)

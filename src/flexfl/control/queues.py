@@ -86,3 +86,14 @@ class VirtualQueue:
         if found.size != self.length.size:
             raise ValueError(f"queue must have {self.length.size} lengths, got {found.size}")
         self.length = found.reshape(self.length.shape).copy()
+
+
+class RemoteQueue(VirtualQueue):
+    """Queues that the server keeps, since others are charged to them too; it sends their lengths."""
+
+    def learn(self, length: Number) -> None:
+        """Take over the lengths that the server has sent."""
+        self.length = np.broadcast_to(np.asarray(length, dtype=np.float64), self.budget.shape).copy()
+
+    def charge(self, spent: Number) -> None:
+        """Do nothing: the server charges them when it learns what was spent."""

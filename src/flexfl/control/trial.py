@@ -12,8 +12,8 @@ import numpy as np
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
 from flexfl.compress.base import Compressor, LargestFirst, Offers
 from flexfl.compress.message import Message, message_bytes
-from flexfl.control.knobs import Setup
 from flexfl.control.policy import ByKnob
+from flexfl.control.setup import Setup
 from flexfl.costs.base import CostModel
 from flexfl.errors import CostError, DecisionError, Fault, InputError, in_words
 from flexfl.parameters import KNOBS

@@ -80,8 +80,10 @@ def _open(
     if run is None:
         run = run_id(job.name)
         directory.store.set_meta("run", run)
-    downlink = job.setup.sender("downlink", Entities.the_server(), model.dim)
-    server = Server(run, job.roster, store, model.params.numpy().copy(), downlink, latest=job.latest)
+    shared = job.setup.shared_queues(len(job.roster))
+    downlink = job.setup.sender("downlink", Entities.the_server(), model.dim, shared.joint)
+    params = model.params.numpy().copy()
+    server = Server(run, job.roster, store, params, downlink, latest=job.latest, shared=shared)
     if server.iteration > job.iterations:
         rule = f"must be at least the {server.iteration} that {job.name} has done"
         raise RunDirectoryError(f"train.iterations {rule}, got {job.iterations}; ask for more")

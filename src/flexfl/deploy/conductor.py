@@ -135,7 +135,10 @@ class Conductor:
             self.record.flush()
             self._write_status("stopped", **self.traffic())
             return
-        summary = self.record.finish(self._evaluation(), **self.traffic())
+        shared = self.server.shared
+        joint = {} if shared is None else shared.joint.averages(self.server.iteration)
+        more = {"joint_budgets": joint} if joint else {}
+        summary = self.record.finish(self._evaluation(), **self.traffic(), **more)
         self._write_status("finished", **self.traffic())
         log.info("finished: %s", summary)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flexfl.control.knobs import Setup
+from flexfl.control.setup import Setup
 from flexfl.deploy.learner import Learner
 from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel

@@ -22,7 +22,7 @@ from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.errors import Fault, FlexFLError, InputError
 from flexfl.parameters import KNOBS
 from flexfl.results.run import mean_budget
-from flexfl.spec.build import build_setup, build_trackers, check_setup, packages, refuse_for_network
+from flexfl.spec.build import build_setup, build_trackers, check_setup, packages
 from flexfl.spec.load import to_toml
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
@@ -72,7 +72,6 @@ class Plan:
         """
         spec = parse(tomllib.loads(settings["spec"]), where="the spec")
         plan = cls(**{**settings, "spec": spec})
-        refuse_for_network(spec)
         if not RUN_NAME.fullmatch(run_id(plan.name)):
             rule = "must be letters, digits, ., - and _, and begin with a letter or digit"
             raise InputError([Fault("--name", rule, plan.name, "choose another")], "the command")
@@ -88,7 +87,6 @@ class Plan:
         Raises:
             InputError: The spec is not valid for a deployment.
         """
-        refuse_for_network(spec)
         names = [f"site-{n + 1}" for n in range(spec.data.clients)]
         return cls(name, spec, dict(zip(names, _weights(spec), strict=True)), resume=resume, threads=1)
 
@@ -166,7 +164,6 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
     if not hello.place < hello.clients == spec.data.clients:
         got = f"{hello.place} of {hello.clients}"
         raise ProtocolError(f"a run with {spec.data.clients} clients has no client {got}")
-    refuse_for_network(spec)
     _refuse_other_packages(spec, settings)
     if spec.data.path is not None and settings.data is None and not settings.paths:
         rule, remedy = "names a file of this site", f"name it as data in {SITE_FILE}, or set paths = true"

@@ -81,12 +81,14 @@ class Site:
         job = client_job(hello, settings)
         learner, entity = job.learner, Entities.one_client(job.place, job.clients)
         dim = learner.model.dim
+        joint = job.setup.joint_queues(entity)
         trainer = Trainer(
-            job.setup.knob(entity, dim),
-            job.setup.sender("uplink", entity, dim),
+            job.setup.knob(entity, dim, joint),
+            job.setup.sender("uplink", entity, dim, joint),
             job.learning_rate,
             learner.gradient,
             learner.evaluate,
+            joint,
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{job.run}.sqlite")

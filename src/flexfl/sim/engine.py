@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.arrays import FloatArray, IntArray
-from flexfl.control.knobs import Computing, Setup
+from flexfl.control.knobs import Computing
+from flexfl.control.setup import Setup
 from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
@@ -87,9 +88,10 @@ class Engine:
         )
         everyone, server = Entities.all_clients(self.clients), Entities.the_server()
         setup = problem.setup.weighted(problem.weights)
-        self._compute = setup.knob(everyone, self.dim)
-        self._uplink = setup.sender("uplink", everyone, self.dim)
-        self._downlink = setup.sender("downlink", server, self.dim)
+        self.joint = setup.joint_queues()
+        self._compute = setup.knob(everyone, self.dim, self.joint)
+        self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
+        self._downlink = setup.sender("downlink", server, self.dim, self.joint)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
         self._itemsize = x.element_size()
         self._x: Any = x.numpy() if self._by_numba else x
@@ -145,6 +147,8 @@ class Engine:
         self._refuse_non_finite("the server", "the aggregated update", self._a.energy)
         u = self._a.take(down.amounts)  # lines 11–12: r = a − u
         u.add_to(self._x)  # line 14: x = x + u
+        if self.joint.budgets:
+            self.joint.close()
         self.iteration += 1
         lap("server")
         return {
@@ -196,7 +200,12 @@ class Engine:
 
     @property
     def _knobs(self) -> dict[str, Any]:
-        return {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
+        return {
+            "compute": self._compute,
+            "uplink": self._uplink,
+            "downlink": self._downlink,
+            "joint": self.joint,
+        }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state; one that does not fit raises ValueError and changes nothing."""
@@ -233,6 +242,13 @@ class Engine:
     def _native(self, values: NDArray[Any]) -> Any:
         """As the arrays of this engine are kept."""
         return values if self._by_numba else torch.tensor(values, device=self._device)
+
+    @property
+    def unused_budgets(self) -> list[str]:
+        """The joint budgets that no rule looks at."""
+        rules = [knob.rule for knob in (self._compute, self._uplink, self._downlink)]
+        seen = {name for rule in rules if (view := getattr(rule, "joint", None)) for name in view.names}
+        return [name for name in self.joint.budgets if name not in seen]
 
     def release(self) -> None:
         """Leave the module as it was found; a later step takes hold of it again."""

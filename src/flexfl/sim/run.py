@@ -315,6 +315,8 @@ def _run(
                 budgets,
             )
         )
+        for name in engine.unused_budgets:
+            directory.note(f"budget.{name} is recorded and not kept: the policy does not look at it")
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
         evaluate = Evaluator(problem.model, problem.loss, data, problem.weights)
         try:
@@ -327,7 +329,9 @@ def _run(
             raise
         finally:
             engine.release()
-        summary = writer.summarise(progress, gradients=engine.gradients.name)
+        joint = engine.joint.averages(engine.iteration)
+        more = {"joint_budgets": joint} if joint else {}
+        summary = writer.summarise(progress, gradients=engine.gradients.name, **more)
         everyone.end(progress, summary)
         return Result(problem.model.detached(), engine.params, Run(out), summary)
 

@@ -79,6 +79,7 @@ def build_setup(
         budgets=build_budgets(spec),
         streams=Streams(spec.train.seed) if streams is None else streams,
         iterations=spec.train.iterations,
+        joint=spec.budget.build_joint(spec.data.clients),
     )
 
 
@@ -112,24 +113,12 @@ def packages(spec: Spec) -> dict[str, str]:
     }
 
 
-def refuse_for_network(spec: Spec) -> None:
-    """Raise an `InputError` for what clients that decide on their own cannot do."""
-    rule = "may not be shared in a deployment: nothing couples what sites decide"
-    faults = [
-        Fault(f"budget.{knob}", rule, "shared", "give each client its own")
-        for knob in ("compute", "uplink")
-        if spec.budget.shared(knob)
-    ]
-    if faults:
-        raise InputError(faults, "the spec")
-
-
 def refuse_for_simulation(spec: Spec) -> None:
     """Raise an `InputError` for costs that are only available in deployments."""
     rule, remedy = "is only available in deployments", "choose another kind, or run it with flexfl deploy"
     faults = [
         Fault(f"{field}.kind", rule, table["kind"], remedy)
-        for field, family, table in members({"costs": spec.costs})
+        for field, family, table in members({"costs": spec.costs, "budget": spec.budget})
         if not is_given(table["kind"])
         and getattr(family.member(table["kind"], f"{field}.kind"), "needs_clock", False)
     ]

@@ -16,7 +16,8 @@ from flexfl.control import POLICIES
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import KNOBS, faults_of
 from flexfl.spec import sections as parts
-from flexfl.spec.sections import BudgetSpec, ControlSpec, DataSpec, EngineSpec, members
+from flexfl.spec.budgets import BudgetSpec
+from flexfl.spec.sections import ControlSpec, DataSpec, EngineSpec, members
 
 _MOVED = {"deploy.values": 'write compress.uplink = { kind = "rounded", values = "float16" } instead'}
 """Settings that are now elsewhere: the remedy."""
@@ -94,6 +95,11 @@ def cross_faults(sections: Mapping[str, Any]) -> list[Fault]:
         faults += _kernels(engine)
     if isinstance(budget, BudgetSpec):
         by_client |= {f"budget.{knob}": value for knob, value in budget if isinstance(value, list)}
+        by_client |= {
+            f"budget.{name}.limit": table["limit"]
+            for name, table in budget.joint.items()
+            if isinstance(table.get("limit"), list)
+        }
         if budget.shared("downlink"):
             faults.append(Fault("budget.downlink", _ONE_SERVER, budget.downlink, "give one number"))
     if isinstance(control, ControlSpec):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flexfl.deploy.protocol.messages import (
     REFUSED,
-    SPENT,
+    TOTAL,
     Answer,
     ProtocolError,
     Question,
@@ -183,6 +183,7 @@ class Client:
         state, e = self._acknowledged(question)
         if state.iteration >= 0:
             self.trainer.skip(t - state.iteration - 1)
+        self._learn(question)
         metrics: dict[str, Any] = self.trainer.evaluate(x) if question.evaluate else {}
         if state.pending:
             message = decode(state.pending, self._dim)
@@ -196,14 +197,21 @@ class Client:
             state = replace(state, used=state.used + result.computed, pending=encode(result.message))
             if state.pending:
                 state = replace(state, number=state.number + 1, made_in=t)
-        spent = {knob: state.spent.get(knob, 0.0) + float(metrics[name]) for knob, name in SPENT.items()}
-        metrics |= {f"total.{knob}": total for knob, total in spent.items()}
+        names = self.trainer.totalled
+        spent = {name: state.spent.get(name, 0.0) + float(metrics[name]) for name in names}
+        metrics |= {TOTAL + name: total for name, total in spent.items()}
         answer = replace(self._empty_answer(question, state), metrics=finite_metrics(metrics))
         if state.pending:
             answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
         state = replace(state, spent=spent, iteration=t, version=t, answer=answer.encode())
         self._commit(state, params=x, residual=e, steps=steps)
         return state.answer
+
+    def _learn(self, question: Question) -> None:
+        try:
+            self.trainer.learn(question.queues)
+        except KeyError as error:
+            raise ProtocolError(f"{self.name} was sent no length of the shared queue {error}") from error
 
     def _commit(
         self,

@@ -16,8 +16,9 @@ from flexfl.wire.envelope import Envelope, seal, unseal
 from flexfl.wire.sparse import WireError
 
 ACCEPTED, REFUSED = "accepted", "refused"
-SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
+SPENT = ("compute_spent", "uplink_cost")
 """Metrics that a client also reports as totals, so that the cost of a lost answer is not lost with it."""
+TOTAL = "total."
 _LARGEST = 1e100
 """The largest metric that is believed: sums of such numbers stay finite."""
 
@@ -54,6 +55,7 @@ class Question:
         acknowledgement: of the client's newest update that was decided on.
         evaluate: the client is to evaluate the model on its samples.
         last: training is over; the client takes the model and evaluates it, and nothing else.
+        queues: the lengths of queues that the server keeps for the client (`control.shared`), by name.
     """
 
     run: str
@@ -64,6 +66,7 @@ class Question:
     acknowledgement: Acknowledgement
     evaluate: bool = False
     last: bool = False
+    queues: dict[str, float] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the message as bytes."""
@@ -75,6 +78,7 @@ class Question:
             "acknowledgement": [known.life, known.number, known.outcome],
             "evaluate": self.evaluate,
             "last": self.last,
+            "queues": self.queues,
         }
         return seal("question", fields, [self.model, *self.updates])
 
@@ -99,6 +103,7 @@ class Question:
             _acknowledgement(fields["acknowledgement"]),
             fields["evaluate"],
             fields["last"],
+            _numbers(fields["queues"], "question", "queues"),
         )
 
 
@@ -148,13 +153,7 @@ class Answer:
     def of(cls, message: Envelope) -> Answer:
         """Return the answer in an envelope, checked; trusts nothing."""
         envelope = checked(message, "answer", _ANSWER, blobs=1)
-        metrics = envelope.fields["metrics"]
-        # NaN fails the comparison, and so does what no float can hold.
-        if not all(
-            type(value) in (int, float) and -_LARGEST <= value <= _LARGEST for value in metrics.values()
-        ):
-            raise WireError(f"answer must have metrics of at most {_LARGEST:g}")
-        plain = {name: float(value) for name, value in metrics.items()}
+        plain = _numbers(envelope.fields["metrics"], "answer", "metrics")
         return cls(**envelope.fields | {"metrics": plain}, update=envelope.blobs[0])
 
 
@@ -165,6 +164,7 @@ _QUESTION: dict[str, type] = {
     "acknowledgement": list,
     "evaluate": bool,
     "last": bool,
+    "queues": dict,
 }
 _ANSWER: dict[str, type] = {
     "run": str,
@@ -179,6 +179,14 @@ _ANSWER: dict[str, type] = {
     "last": bool,
     "metrics": dict,
 }
+
+
+def _numbers(values: dict[str, Any], kind: str, what: str) -> dict[str, float]:
+    """Return numbers of others, checked."""
+    # NaN fails the comparison, and so does what no float can hold.
+    if not all(type(value) in (int, float) and -_LARGEST <= value <= _LARGEST for value in values.values()):
+        raise WireError(f"{kind} must have {what} of at most {_LARGEST:g}")
+    return {name: float(value) for name, value in values.items()}
 
 
 def finite_metrics(values: Mapping[str, Any]) -> dict[str, float]:

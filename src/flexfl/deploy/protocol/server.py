@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from flexfl.compress.message import Message
 from flexfl.control.knobs import Sender
+from flexfl.control.shared import SharedQueues
 from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import (
     ACCEPTED,
     REFUSED,
-    SPENT,
+    TOTAL,
     Acknowledgement,
     Answer,
     ProtocolError,
@@ -30,6 +31,7 @@ from flexfl.deploy.protocol.messages import (
 )
 from flexfl.deploy.protocol.state import ClientStatus, ServerState
 from flexfl.deploy.protocol.store import Store, pack, pack_json, pack_state, unpack_state
+from flexfl.state import State, restore_all, state_of
 from flexfl.wire.sparse import WireError, decode, encode
 
 Vector = NDArray[Any]
@@ -45,6 +47,7 @@ class Server:
         params: x₀, (D,).
         downlink: decides what is sent.
         latest: an update older than so many iterations is refused, and returns to its client's residual.
+        shared: the queues that it keeps for its clients; the downlink is charged to them, too.
 
     Attributes:
         records: of the iterations that were closed and not `forget`ten yet, by iteration.
@@ -59,7 +62,9 @@ class Server:
         downlink: Sender,
         *,
         latest: int | None = None,
+        shared: SharedQueues | None = None,
     ) -> None:
+        self.shared = shared
         self.run, self.roster = run, dict(roster)
         self._store, self.downlink, self._latest = store, downlink, latest
         clients = {name: ClientStatus() for name in roster}
@@ -71,21 +76,27 @@ class Server:
         stored = store.load()
         if stored:
             self._restore(stored)
-        self._knob = pack_state(downlink.state())
-        """The state of the downlink as of the last commit."""
+        self._knob = pack_state(self._memory())
+        """The state of the downlink and of shared queues as of the last commit."""
         if not stored:
             store.commit(self._values(self._state, self._knob))
         self._begin()
 
     def _restore(self, stored: Mapping[str, bytes]) -> None:
         self._state = ServerState.from_store(stored, self.run, self.roster)
-        self.downlink.restore(unpack_state(stored["knob"]))
+        self._recall(stored["knob"])
         self._history = History.from_store(self.params.nbytes, stored)
         self.records = {
             int(name.partition("/")[2]): json.loads(value)
             for name, value in stored.items()
             if name.startswith("record/")
         }
+
+    def _memory(self) -> State:
+        return state_of(downlink=self.downlink, shared=self.shared)
+
+    def _recall(self, knob: bytes) -> None:
+        restore_all(unpack_state(knob), downlink=self.downlink, shared=self.shared)
 
     def _begin(self) -> None:
         """Start an iteration; nothing of it is on the disk before it is closed."""
@@ -115,7 +126,12 @@ class Server:
         """
         self._ending = last
         wanted = [name for name in self.waiting if names is None or name in names]
-        return {name: replace(self._question(name), evaluate=evaluate, last=last).encode() for name in wanted}
+        asked = {name: replace(self._question(name), evaluate=evaluate, last=last) for name in wanted}
+        if self.shared is not None:
+            places = {name: place for place, name in enumerate(self.roster)}
+            lengths = {name: self.shared.lengths(places[name]) for name in asked}
+            asked = {name: replace(question, queues=lengths[name]) for name, question in asked.items()}
+        return {name: question.encode() for name, question in asked.items()}
 
     def _question(self, name: str) -> Question:
         known, now = self._state.clients[name].acknowledgement, self._clients[name]
@@ -163,8 +179,10 @@ class Server:
             return  # from the end of a run that was made longer, or the reverse
         if answer.iteration == self.iteration and sender not in self._answers:
             metrics = answer.metrics
-            totals = {knob: metrics[f"total.{knob}"] for knob in SPENT if f"total.{knob}" in metrics}
-            spent = {SPENT[knob]: total - status.spent.get(knob, 0.0) for knob, total in totals.items()}
+            totals = {
+                name.removeprefix(TOTAL): total for name, total in metrics.items() if name.startswith(TOTAL)
+            }
+            spent = {name: total - status.spent.get(name, 0.0) for name, total in totals.items()}
             self._clients[sender] = replace(self._clients[sender], spent=status.spent | totals)
             self._answers[sender] = metrics | spent
 
@@ -237,7 +255,7 @@ class Server:
         try:
             return self._close(dict(more or {}))
         except BaseException:
-            self.downlink.restore(unpack_state(self._knob))
+            self._recall(self._knob)
             raise
 
     def _close(self, more: dict[str, Any]) -> dict[str, Any]:
@@ -246,6 +264,7 @@ class Server:
         [message], r, sending = self.downlink.send(t, a)  # P3.3, (18), lines 11–12
         u = message.dense()
         x = x + u  # line 14
+        self._charge_shared()
         objective = np.square(r, dtype=np.float64).sum()
         record = finite_metrics(sending.record() | {"downlink_objective": objective}) | {
             "iteration": t,
@@ -256,6 +275,17 @@ class Server:
         after = ServerState(t + 1, x, r, self._clients)
         self._commit(after, record, encode(message))
         return record
+
+    def _charge_shared(self) -> None:
+        """Charge what clients have reported since their last answer that counted."""
+        if self.shared is None:
+            return
+        reports = [self._answers.get(name, {}) for name in self.roster]
+        charged = {
+            metric: np.array([report.get(metric, 0.0) for report in reports])
+            for metric in self.shared.metrics
+        }
+        self.shared.close(charged)
 
     def _aggregate(self) -> Vector:
         """Return a = r + Σ w·v (line 10), in the order of the roster."""
@@ -268,7 +298,7 @@ class Server:
 
     def _commit(self, after: ServerState, record: dict[str, Any], update: bytes) -> None:
         """Write the new state to the disk, then take it over in memory and start the next iteration."""
-        t, knob = self.iteration, pack_state(self.downlink.state())
+        t, knob = self.iteration, pack_state(self._memory())
         history, changes = self._history.append(t, update)
         for place, event in enumerate(self._events):
             changes[f"event/{t:010d}/{place}"] = pack_json(event)

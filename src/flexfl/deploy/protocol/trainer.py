@@ -12,7 +12,11 @@ from numpy.typing import NDArray
 
 from flexfl.algorithm.steps import accumulate, step_size
 from flexfl.compress.message import Message
+from flexfl.control.joint import JointQueues
 from flexfl.control.knobs import Knob, Sender
+from flexfl.control.queues import RemoteQueue
+from flexfl.control.shared import JOINT
+from flexfl.deploy.protocol.messages import SPENT
 from flexfl.errors import NonFiniteError
 from flexfl.state import State, restore_all, state_of
 
@@ -44,7 +48,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Trainer:
-    """What a client computes and decides with; all that it remembers is in its two knobs.
+    """What a client computes and decides with; all that it remembers is in its knobs and joint queues.
 
     Attributes:
         compute: decides whether it computes.
@@ -52,6 +56,7 @@ class Trainer:
         learning_rate: η.
         gradient: the client's gradients.
         evaluate: how good a model is on its samples.
+        joint: the queues of joint budgets that its decisions are charged to.
     """
 
     compute: Knob
@@ -59,6 +64,7 @@ class Trainer:
     learning_rate: float
     gradient: Gradient
     evaluate: Evaluate = lambda params: {}
+    joint: JointQueues | None = None
 
     def step(self, t: int, x: Vector, e: Vector, used: int) -> StepResult:
         """Run lines 5 to 8 of iteration t.
@@ -88,6 +94,7 @@ class Trainer:
         [message], e, sending = self.uplink.send(t, b)  # P3.2, (17), lines 7–8
         metrics |= sending.record()
         metrics["uplink_objective"] = np.square(e, dtype=np.float64).sum()
+        metrics |= self._close_joint()
         return StepResult(message, b, e, bool(computing.computed), metrics)
 
     def resend(self, t: int, components: int, nbytes: int) -> dict[str, Any]:
@@ -98,15 +105,40 @@ class Trainer:
         """
         computing = self.compute.idle()
         sending = self.uplink.resend(t, components, nbytes)
-        return computing.record() | sending.record()
+        return computing.record() | sending.record() | self._close_joint()
+
+    def _close_joint(self) -> dict[str, float]:
+        """End the iteration of joint budgets; return what was charged to each."""
+        if self.joint is None:
+            return {}
+        charged = {JOINT + name: float(charged.sum()) for name, charged in self.joint.charged.items()}
+        self.joint.close()
+        return charged
+
+    def learn(self, lengths: Mapping[str, float]) -> None:
+        """Take over the queues that the server keeps, by knob or name of a joint budget."""
+        for knob in (self.compute, self.uplink):
+            for queue in knob.remote:
+                queue.learn(lengths[knob.role])
+        for name, joint in ({} if self.joint is None else self.joint.queues).items():
+            if isinstance(joint, RemoteQueue) and joint.budget.size:
+                joint.learn(lengths[name])
+
+    @property
+    def totalled(self) -> tuple[str, ...]:
+        """The metrics that are also reported as totals, so that the cost of a lost answer is not lost."""
+        charged = ("compute_cost",) if self.compute.remote else ()
+        return SPENT + charged + tuple(JOINT + name for name in (self.joint.queues if self.joint else ()))
 
     def skip(self, iterations: int) -> None:
         """Let iterations pass in which the client took no part: it spends nothing."""
         self.compute.skip(iterations)
         self.uplink.skip(iterations)
+        for _ in range(iterations if self.joint else 0):
+            self._close_joint()
 
     def state(self) -> State:
-        return state_of(compute=self.compute, uplink=self.uplink)
+        return state_of(compute=self.compute, uplink=self.uplink, joint=self.joint)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        restore_all(state, compute=self.compute, uplink=self.uplink)
+        restore_all(state, compute=self.compute, uplink=self.uplink, joint=self.joint)

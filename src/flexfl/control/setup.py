@@ -1,0 +1,115 @@
+"""What decides, charges and compresses in a run; makes its knobs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from flexfl.arrays import FloatArray
+from flexfl.compress.base import Compressor
+from flexfl.control.joint import JointBudget, JointQueues, remote_queue
+from flexfl.control.knobs import Knob, Sender
+from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Scope, SendRule, importance
+from flexfl.control.queues import VirtualQueue
+from flexfl.control.shared import CHARGED, SharedQueues
+from flexfl.costs.base import CostModel
+from flexfl.streams import Entities, Streams
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A policy with its costs, compressors and budgets, each by knob.
+
+    Attributes:
+        policy: makes the rules; each knob gets copies of its cost and compressor, which may have a memory.
+        costs: a model for compute, uplink and downlink.
+        compressors: one for uplink and downlink.
+        budgets: by knob; None for no limit.
+        streams: of the run.
+        iterations: T.
+        joint: budgets over several knobs or entities, by name.
+        importance: N·w, how much each client counts in f; one for all or one for each client.
+    """
+
+    policy: Policy
+    costs: Mapping[str, CostModel]
+    compressors: Mapping[str, Compressor]
+    budgets: Mapping[str, Budget | None]
+    streams: Streams
+    iterations: int = 0
+    importance: Any = 1.0
+    joint: Mapping[str, JointBudget] = field(default_factory=dict)
+
+    def weighted(self, weights: FloatArray) -> Setup:
+        """Return the same for clients with weights w, (N,)."""
+        return replace(self, importance=importance(weights))
+
+    def parts(self) -> dict[str, object]:
+        """Return policies, costs and compressors by name."""
+        policies = self.policy.policies if isinstance(self.policy, ByKnob) else {}
+        return {
+            "policy": self.policy,
+            **{f"policy.{knob}": policy for knob, policy in policies.items()},
+            **{f"costs.{knob}": cost for knob, cost in self.costs.items()},
+            **{f"compress.{role}": compressor for role, compressor in self.compressors.items()},
+        }
+
+    def joint_queues(self, who: Entities | None = None) -> JointQueues:
+        """Return the queues of the joint budgets: all of them, or one client's.
+
+        A client keeps those that are its alone; the lengths of others come from the server.
+        """
+        choose = getattr(self.policy, "joint_queue", lambda budget: VirtualQueue(budget.limits))
+        if who is None or who.everyone or who.server:
+            return JointQueues(self.joint, choose)
+        client = int(who.numbers)
+        local = [name for name, budget in self.joint.items() if budget.is_local]
+        mine = {name: budget.of_client(client) for name, budget in self.joint.items()}
+        names = {id(budget): name for name, budget in mine.items()}
+        return JointQueues(mine, lambda one: choose(one) if names[id(one)] in local else remote_queue(one))
+
+    def shared_queues(self, clients: int) -> SharedQueues:
+        """Return the queues that the server of a deployment keeps for its clients."""
+        everyone = Entities.all_clients(clients)
+        shared = {
+            knob: budget.members
+            for knob, budget in self.budgets.items()
+            if knob in CHARGED and budget is not None and budget.members is not None
+        }
+        rules: dict[str, ComputeRule | SendRule] = {}
+        for knob in shared:
+            make = self.policy.compute_rule if knob == "compute" else self.policy.send_rule
+            rules[knob] = make(self._scope(knob, everyone, None))
+        return SharedQueues(rules, shared, self.joint_queues())
+
+    def knob(self, entities: Entities, dim: int, joint: JointQueues | None = None) -> Knob:
+        """Return the knob of computing for these clients, charged to joint budgets if there are any."""
+        scope = self._scope("compute", entities, joint)
+        rule, cost = self.policy.compute_rule(scope), copy.deepcopy(self.costs["compute"])
+        knob = Knob("compute", cost, rule, entities, self.streams, dim, scope.joint)
+        knob.remote = tuple(scope.remote)
+        return knob
+
+    def sender(self, role: str, entities: Entities, dim: int, joint: JointQueues | None = None) -> Sender:
+        """Return the uplink of these clients, or the downlink of the server."""
+        scope = self._scope(role, entities, joint)
+        rule = self.policy.send_rule(scope)
+        cost, compressor = copy.deepcopy((self.costs[role], self.compressors[role]))
+        sender = Sender(role, cost, rule, entities, self.streams, dim, compressor, scope.joint)
+        sender.remote = tuple(scope.remote)
+        return sender
+
+    def _scope(self, role: str, entities: Entities, joint: JointQueues | None) -> Scope:
+        return Scope(
+            role,
+            entities,
+            self.budgets.get(role),
+            self.iterations,
+            getattr(self.costs[role], "mean_cost", None),
+            np.asarray(1.0) if entities.server else entities.pick(self.importance),
+            None if joint is None else joint.view(role, entities),
+        )
