@@ -13,7 +13,7 @@ from flexfl.costs.base import Cost
 
 
 def unavailable(costs: Iterable[Cost], q: FloatArray) -> BoolArray | None:
-    """Return which entities cannot compute in this iteration, since a cost would be infinite; None for nobody."""
+    """Return which entities cannot compute now, since a cost would be infinite; None for nobody."""
     away = np.zeros(np.shape(q), dtype=bool)
     for cost in costs:
         if not np.isfinite(np.asarray(cost(q))).all():

@@ -268,6 +268,8 @@ def problem_of(
 
 def _describe(spec: Spec, problem: Problem, objects: _Objects) -> Identity:
     """Return what the spec does not say of a run: objects that were passed in, and code of one's own."""
+    if objects == _Objects() and not packages(spec):
+        return {}
     given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
     given += ["policy"] if objects.policy is not None else []
     given += ["loss"] if objects.loss is not None else []
