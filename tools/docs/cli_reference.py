@@ -66,7 +66,7 @@ def _default(entry: Any) -> str:
 
 
 def _code(text: str) -> str:
-    return "`" + text.replace("|", "\\|") + "`"
+    return f"`{text}`"
 
 
 def _text(text: str | None) -> str:

@@ -184,7 +184,7 @@ def _type(annotation: Any) -> str:
         return "a list"
     if get_origin(annotation) is dict:
         return "a table"
-    return _TYPES.get(annotation, "")
+    return _TYPES.get(annotation, "→")
 
 
 def _default(value: Any) -> str:
