@@ -103,6 +103,21 @@ def _run_the_tutorials_commands(names: dict[str, Any]) -> None:
     assert Path("runs/from-file/evaluations.csv").is_file()
 
 
+def test_provisioning_makes_the_kits_that_the_page_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = [block for block in BLOCKS if block.page == "docs/howto/deploy.md"]
+    (project,) = [block.text for block in blocks if block.kind == "toml" and "server =" in block.text]
+    Path("clinics.toml").write_text(project, encoding="utf-8")
+    (words,) = [
+        words for block in blocks if block.kind == "bash" for words in commands_of(block) if "kits" in words
+    ]
+    assert words[:3] == ["flexfl", "deploy", "provision"]
+    ended = CliRunner().invoke(app, words[1:])
+    assert ended.exit_code == 0, ended.output
+    made = sorted(path.name for path in Path("kits").iterdir())
+    assert made == ["admin", "authority", "north", "server", "south"]
+
+
 # TOML ------------------------------------------------------------------------------------------
 
 
