@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy soak lint large trials bench bench-deploy paper check clean
+.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy soak lint large trials bench bench-deploy paper docs docs-serve check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -24,7 +24,7 @@ coverage: $(VENV)/.installed-dev
 	$(PYTEST) --cov --cov-report=term --cov-fail-under=95 tests/unit tests/property tests/contract tests/deploy tests/faults
 
 # Whole runs that show what the paper shows, processes that are killed, figures: some minutes.
-test-slow: $(VENV)/.installed-dev
+test-slow: $(VENV)/.installed-dev $(VENV)/.installed-docs
 	$(PYTEST) -m slow tests/e2e
 
 # What depends on numerics, as other CPUs would compute it: other vector units, other orders of sums.
@@ -45,7 +45,7 @@ soak: $(VENV)/.installed-dev
 	FLEXFL_SCHEDULES=100000 $(BIN)/python -m pytest -n 2 tests/faults
 
 # The interactive pages in a real browser: Chromium, from apt where it is not there yet.
-test-page: $(VENV)/.installed-browser
+test-page: $(VENV)/.installed-browser $(VENV)/.installed-docs
 	$(BIN)/python -m pytest tests/browser
 
 # Sweeps on a local Ray of two workers.
@@ -83,6 +83,15 @@ paper: $(VENV)/.installed
 	$(BIN)/flexfl paper all --dataset fashion --results results/fashion
 	$(BIN)/flexfl paper all --dataset cifar10 --results results/cifar10
 
+# The documentation as a site, without a warning: open site/index.html, or serve it for its search.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
+docs: $(VENV)/.installed-docs
+	$(MKDOCS) build --strict --quiet
+	@echo "documentation: site/index.html"
+
+docs-serve: $(VENV)/.installed-docs
+	$(MKDOCS) serve
+
 check: lint house test coverage test-slow test-page test-ray
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -101,6 +110,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "installing what builds the documentation"
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
 $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	$(PIP) --editable '.[browser]'
 	@command -v chromium chromium-browser google-chrome > /dev/null || \
@@ -109,4 +123,4 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage

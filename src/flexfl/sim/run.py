@@ -46,7 +46,14 @@ __all__ = ["Result", "RunInterruptedError", "problem_of", "simulate"]
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run."""
+    """A finished run.
+
+    Attributes:
+        model: the trained network.
+        params: its trained parameters x, (D,).
+        run: everything that was recorded.
+        summary: the final metrics, as `flexfl run --json` prints them.
+    """
 
     model: nn.Module
     params: NDArray[Any]

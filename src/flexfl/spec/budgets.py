@@ -70,6 +70,11 @@ class BudgetSpec(BaseModel):
     A shared budget limits the sum over its group; `others` is for clients in no group. A table of another
     name is a joint budget: `limit` for each client, or `shared` groups that may have the server in them, and
     by knob what a decision costs: a kind of cost, or so many times the knob's own.
+
+    Attributes:
+        compute: of each client: a number, a list with one for each client, or a table with groups that share.
+        uplink: of each client, in the same ways.
+        downlink: of the server: a number.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)

@@ -87,9 +87,15 @@ def _device(value: Any) -> str:
 
 
 class DataSpec(Section):
-    """name: a dataset that ships or is installed, or "file" with a path to an .npz.
+    """The samples, and which client has which.
 
-    partition: a name, or a table with a kind and its options (`data.partition`).
+    Attributes:
+        name: a dataset that ships or was fetched, or "file" for an .npz in `path`.
+        path: the .npz file, or a folder with the dataset's own files.
+        partition: who holds what: a name, or a table with a kind and its options.
+        clients: N.
+        weights: of the clients in the sum: "equal", "samples" (by their number), or a list that sums to 1.
+        augment: how images are varied: "crop-flip" as the paper does for CIFAR-10.
     """
 
     name: Annotated[str, one_of(DATASETS)] = "fashion-mini"
@@ -101,13 +107,26 @@ class DataSpec(Section):
 
 
 class ModelSpec(Section):
-    """name: a network that ships, or "module:function" of one's own; options go to it."""
+    """name: a network that ships, or "module:function" of one's own.
+
+    options: what it is called with.
+    """
 
     name: Annotated[str, one_of(NETWORKS, importable=True)] = "mlp"
     options: dict[str, Any] = Field(default_factory=dict)
 
 
 class TrainSpec(Section):
+    """How long and how fast it learns.
+
+    Attributes:
+        iterations: T.
+        batch_size: samples in a minibatch.
+        learning_rate: η.
+        seed: of everything that is drawn.
+        evaluate_every: iterations between two evaluations on the training and test set.
+    """
+
     iterations: Annotated[int, Whole(1, "give the number of iterations T")] = 10_000
     batch_size: Annotated[int, Whole(1, "the paper has 16")] = 16
     learning_rate: Positive = 0.1
@@ -171,7 +190,14 @@ class RecordSpec(Section):
 class EngineSpec(Section):
     """How a simulation is computed.
 
-    gradients: how the clients' gradients are taken; auto takes one pass where the network allows it.
+    Attributes:
+        device: by torch's name: cpu, cuda, cuda:N or mps.
+        kernels: of the residuals: numba's on the host, torch's on any device.
+        gradients: how the clients' gradients are taken; auto takes one pass where the network allows it.
+        residuals: where the N × D residuals lie.
+        dtype: of parameters and residuals.
+        threads: cores to use; all if left out.
+        checkpoint_every: iterations between two checkpoints.
     """
 
     device: Annotated[str, BeforeValidator(_device)] = "cpu"
@@ -186,11 +212,12 @@ class EngineSpec(Section):
 class DeploySpec(Section):
     """What only a real network needs; a simulation does without.
 
-    deadline: seconds that an iteration waits for answers; who has not answered counts as v = 0.
-    wait: seconds that the start waits for all clients; then training begins with those who are there.
-    latest: an update that comes later than so many iterations returns to its client's residual; without it
-        every update is taken, however late.
-    ledger: clients also keep the sum of their steps, so that it can be checked that nothing was lost.
+    Attributes:
+        deadline: seconds that an iteration waits for answers; who has not answered counts as v = 0.
+        wait: seconds that the start waits for all clients; then training begins with those who are there.
+        latest: an update that comes later than so many iterations returns to its client's residual; without
+            it every update is taken, however late.
+        ledger: clients also keep the sum of their steps, so that it can be checked that nothing was lost.
     """
 
     deadline: Positive = 30.0

@@ -22,7 +22,7 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: --set train.iterations=500"),
 ]
 ProjectFile = Annotated[
-    Path, typer.Argument(metavar="PROJECT.toml", help="The participants; see docs/deploy.md.")
+    Path, typer.Argument(metavar="PROJECT.toml", help="The participants; see docs/howto/deploy.md.")
 ]
 AdminKit = Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the admin.")]
 
