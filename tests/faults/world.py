@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from flexfl.compress import TopK
-from flexfl.control import Budget, ByKnob, FixedProb, Full, Online, Randomised, Setup, TopKRatio
+from flexfl.control import Budget, ByKnob, FixedProb, Full, JointBudget, Online, Randomised, Setup, TopKRatio
 from flexfl.costs import Affine, ConstantCompute, ConstantMessage
 from flexfl.deploy.protocol import Client, ProtocolError, Server, Trainer
 from flexfl.deploy.protocol.messages import ACCEPTED
@@ -165,6 +165,7 @@ class World:
         self.clients = {name: Machine(Disk(rng)) for name in self.names}
         self.network: list[tuple[str, str, bytes]] = []  # to, from, bytes
         self.kinds = [rng.choice(["online", "randomised", "top-k", "all"]) for _ in range(2)]
+        self.shares = rng.random() < 0.5
 
     # Processes ---------------------------------------------------------------------------------
 
@@ -178,15 +179,19 @@ class World:
     def _new(self, name: str, store: Any) -> Any:
         setup = self.setup()
         if name == "server":
-            downlink = setup.sender("downlink", Entities.the_server(), DIM)
-            return self.make_server(RUN, self.weights, store, self.start, downlink, latest=self.latest)
+            shared = setup.shared_queues(len(self.names))
+            downlink = setup.sender("downlink", Entities.the_server(), DIM, shared.joint)
+            more = {"latest": self.latest, "shared": shared}
+            return self.make_server(RUN, self.weights, store, self.start, downlink, **more)
         place = self.names.index(name)
         client = Entities.one_client(place, len(self.names))
+        joint = setup.joint_queues(client)
         trainer = Trainer(
-            setup.knob(client, DIM),
-            setup.sender("uplink", client, DIM),
+            setup.knob(client, DIM, joint),
+            setup.sender("uplink", client, DIM, joint),
             RATE,
             lambda params, used, iteration: (gradient(place, used), 0.0),
+            joint=joint,
         )
         return self.make_client(
             name, RUN, store, trainer, dim=DIM, dtype="float64", new_life=lambda: self.rng.getrandbits(40) | 1
@@ -199,12 +204,19 @@ class World:
             "downlink": policy(self.kinds[0]),
             "uplink": policy(self.kinds[1]),
         }
+        together = np.zeros(len(self.names), dtype=int)
+        budget, limit = _BUDGET[self.kinds[1]], np.array([0.25 * len(self.names)])
+        uplink = Budget(budget) if not self.shares else Budget(np.array([budget * len(self.names)]), together)
+        exact = ConstantMessage(0.25, DIM / 8)  # sums of such numbers are exact
+        bill = JointBudget(limit, {"compute": 1.0, "uplink": exact, "downlink": exact}, together, server=0)
+        battery = JointBudget(np.full(len(self.names), 0.5), {"uplink": exact}, np.arange(len(self.names)))
         return Setup(
             policy=ByKnob(policies),
             costs={"compute": ConstantCompute(), "uplink": Drifting(), "downlink": Drifting()},
             compressors={"uplink": TopK(), "downlink": TopK()},
-            budgets={"uplink": Budget(_BUDGET[self.kinds[1]]), "downlink": Budget(_BUDGET[self.kinds[0]])},
+            budgets={"uplink": uplink, "downlink": Budget(_BUDGET[self.kinds[0]])},
             streams=Streams(self.seed),
+            joint={"bill": bill, "battery": battery} if self.shares else {},
         )
 
     def machine(self, name: str) -> Machine:
@@ -329,12 +341,30 @@ class World:
             if machine.process is None or not values:
                 continue
             server = name == "server"
-            memory = (machine.process.downlink if server else machine.process.trainer).state()
+            memory = machine.process._memory() if server else machine.process.trainer.state()
             stored = unpack_state(values["knob" if server else "knobs"])
             same = memory.keys() == stored.keys() and all(
                 np.array_equal(value, stored[key]) for key, value in memory.items()
             )
             assert same, f"seed {self.seed}: {name} remembers {memory}, its disk {stored}"
+
+    def check_shared(self) -> None:
+        """What was charged to joint budgets is what clients have spent on them, lost answers included."""
+        kept = self.server.disk.values
+        records = [json.loads(value) for name, value in kept.items() if name.startswith("record/")]
+        known = json.loads(kept["clients"])
+        for budget in ("bill", "battery") if self.shares else ():
+            name = f"joint.{budget}"
+            for client in self.names:
+                own = json.loads(self.clients[client].disk.values["state"])
+                told = known[client][4][name]
+                assert own["spent"][name] == told, f"seed {self.seed}: {client} spent {own['spent']}, {told}"
+            reported = sum(answer.get(name, 0.0) for each in records for answer in each["answers"].values())
+            if budget == "bill":
+                sent = [each["downlink_components"] for each in records]
+                reported += sum(0.25 + k / 8 for k in sent if k)
+            total = unpack_state(kept["knob"])[f"shared.joint.{budget}.total"].sum()
+            assert total == reported, f"seed {self.seed}: {budget} was charged {total}, not {reported}"
 
     def run(self, events: int) -> None:
         for number in range(events):
@@ -368,6 +398,7 @@ class World:
             self.check()
         assert not server.waiting, f"seed {self.seed}: {server.waiting} did not take the model"
         assert server.iteration == before + 8
+        self.check_shared()
         versions = {client.process.params.tobytes() for client in self.clients.values()}
         assert len(versions) == 1, f"seed {self.seed}: the models differ"
 

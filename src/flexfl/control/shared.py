@@ -43,11 +43,11 @@ class SharedQueues:
 
     def lengths(self, client: int) -> dict[str, float]:
         """Return the queues that a client decides against and does not keep itself, by knob and name."""
-        found = {
-            knob: float(np.asarray(rule.pressure)[client])
-            for knob, rule in self._rules.items()
-            if self._together[knob][client]
-        }
+        found = {}
+        for knob, rule in self._rules.items():
+            pressure = np.broadcast_to(rule.pressure, len(self._together[knob]))[client]
+            if self._together[knob][client] and np.isfinite(pressure):  # NaN of a rule without queues
+                found[knob] = float(pressure)
         for name, budget in self.joint.budgets.items():
             if not budget.is_local and (queue := int(budget.members[client])) >= 0:
                 found[name] = float(self.joint.queues[name].length[queue])
