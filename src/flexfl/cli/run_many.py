@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flexfl.cli import FAILED, INTERRUPTED
+from flexfl.cli import FAILED, INTERRUPTED, as_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,7 @@ def run_many(
         show_outcomes(console, outcomes)
     for outcome in outcomes:
         if outcome.state == "failed":
-            typer.echo(f"flexfl: {outcome.cell.name} failed: {outcome.error}", err=True)
+            typer.echo(f"flexfl: {outcome.cell.name} failed: {as_command(outcome.error)}", err=True)
     if any(outcome.state == "stopped" for outcome in outcomes):
         typer.echo(f"flexfl: stopped; resume with: {shlex.join(resume_command)}", err=True)
         raise typer.Exit(INTERRUPTED)

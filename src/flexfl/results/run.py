@@ -81,7 +81,9 @@ class Run:
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except (OSError, ValueError) as error:
-            raise RunDirectoryError(f"{path} cannot be read ({error}); --resume writes it again") from error
+            raise RunDirectoryError(
+                f"{path} cannot be read ({error}); resume=True writes it again"
+            ) from error
 
     def _is_cut(self, spec: Mapping[str, Any]) -> bool:
         return self._until is not None and spec["train"]["iterations"] > self._until

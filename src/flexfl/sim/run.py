@@ -313,7 +313,7 @@ def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
     except OSError as error:
         size = problem.data.clients * problem.model.dim * problem.model.params.element_size() / 1e9
         rule = f"needs {size:.1f} GB of disk in {folder} ({error.strerror})"
-        remedy = "free some space, or choose another --out"
+        remedy = "free some space, or choose another out=…"
         raise InputError([Fault("engine.residuals", rule, "file", remedy)]) from error
 
 
@@ -321,5 +321,5 @@ def _restore(engine: Engine, state: Mapping[str, NDArray[Any]], out: Path) -> No
     try:
         engine.restore(state)
     except ValueError as error:
-        remedy = "resume with the same model and settings, or choose another --out"
+        remedy = "resume with the same model and settings, or choose another out=…"
         raise RunDirectoryError(f"the checkpoint in {out} is of another run: {error}; {remedy}") from error
