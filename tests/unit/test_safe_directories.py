@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import write_run
 
 from flexfl.cli.main import main
 from flexfl.errors import RunDirectoryError
@@ -23,6 +24,7 @@ from flexfl.results.directory import RunDirectory
 from flexfl.results.export import export_run
 from flexfl.results.store import MetricStore
 from flexfl.spec import parse, to_toml
+from runs import write_run
 
 SPEC = "[train]\niterations = 4\nseed = 1\n"
 IDENTITY = {"data": "d", "model": "m"}
@@ -93,12 +95,16 @@ def test_two_processes_that_start_at_once_make_one_run(tmp_path: Path) -> None:
 
 
 def damaged(path: Path) -> Path:
-    """A run whose first page of iterations is overwritten; its spec and tables can still be found."""
+    """A run whose table of iterations begins with flipped bytes; all else in the file is as it was."""
     write_run(path, iterations=60)
     file = path / "metrics.sqlite"
+    with closing(sqlite3.connect(file)) as database:
+        find = "SELECT rootpage FROM sqlite_master WHERE name = 'iterations'"
+        (page,) = database.execute(find).fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
     content = bytearray(file.read_bytes())
-    first = content.index(b"CREATE TABLE iterations") // 4096 + 1
-    content[first * 4096 :] = bytes(255 - byte for byte in content[first * 4096 :])
+    for place in range((page - 1) * size, page * size):
+        content[place] ^= 255
     file.write_bytes(content)
     return path
 
