@@ -26,15 +26,44 @@ class Fault:
         return f"{self.field} {self.rule}, got {shown}" + (f"; {self.remedy}" if self.remedy else "")
 
 
+_WORDS = {
+    "learning_rate": "lr eta rate step_size stepsize",
+    "batch_size": "bs batch batchsize minibatch minibatch_size",
+    "iterations": "epochs rounds steps iters max_iter max_iters num_iterations num_rounds t",
+    "evaluate_every": "eval_every eval_interval",
+    "seed": "random_seed random_state rng",
+    "clients": "n_clients num_clients nodes users workers n",
+    "compute": "computation computing cpu",
+    "uplink": "up upload upstream",
+    "downlink": "down download downstream",
+    "tradeoff": "v",
+    "initial_queue": "w",
+    "send_ratio": "k k_r ratio topk",
+    "compute_prob": "q p prob probability participation",
+    "send_every": "m period local_steps",
+    "device": "gpu cuda",
+    "threads": "cores cpus num_threads n_threads num_workers",
+    "dtype": "precision",
+    "checkpoint_every": "checkpoint save_every",
+    "kind": "type",
+}
+ALIASES = {word: name for name, words in _WORDS.items() for word in words.split()}
+"""What other programs and the paper call a setting → its name here."""
+
+
 def nearest(name: Any, known: Iterable[str]) -> str:
     """Return a remedy that names the closest known name, or all of them.
 
     >>> nearest("onlin", ["online", "full"])
     'did you mean online?'
+    >>> nearest("lr", ["learning_rate", "batch_size"])
+    'did you mean learning_rate?'
     """
     known = list(known)
     if not known:
         return "remove it: there are none"
+    if (other := ALIASES.get(str(name).lower())) in known:
+        return f"did you mean {other}?"
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
@@ -57,6 +86,10 @@ class InputError(FlexFLError, ValueError):
         count = len(self.faults)
         title = f"{count} fault{'s' if count != 1 else ''} in {where}:"
         super().__init__("\n".join([title, *(f"  {fault}" for fault in self.faults)]))
+
+
+class FlexFLWarning(UserWarning):
+    """A run does what was asked, but perhaps not what was meant: its notes say so, too."""
 
 
 class RunDirectoryError(FlexFLError):

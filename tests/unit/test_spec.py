@@ -157,7 +157,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("budget.uplink=inf", "budget", "uplink", math.inf),
         ("control.tradeoff.uplink=0.5", "control", "tradeoff", {"uplink": 0.5}),
         ("model.options.hidden=8", "model", "options", {"hidden": 8}),
-        ("data.path=a=b.npz", "data", "path", "a=b.npz"),
+        ("data.path=a=b.npz", "data", "path", str(Path.cwd() / "a=b.npz")),
         ("data.path=", "data", "path", ""),
     ],
 )

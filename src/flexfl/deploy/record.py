@@ -66,6 +66,7 @@ class Record:
                 start=done,
                 spec=job.spec,
                 budgets=job.budgets,
+                notes=job.notes,
             )
         )
         for number in sorted(server.records):
@@ -105,7 +106,7 @@ class Record:
         state = {"params": server.params, "server_residual": server.residual}
         self._observers.checkpoint(self.progress, state)
         self.evaluated(evaluation)
-        summary = self._writer.summarise(self.progress, **more)
+        summary = self._writer.summarise(self.progress, notes=list(self._job.notes), **more)
         self._observers.end(self.progress, summary)
         self.flush()
         return summary

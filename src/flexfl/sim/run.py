@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from flexfl.costs import CostModel, Measured
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
-from flexfl.errors import Fault, InputError, NonFiniteError, RunDirectoryError
+from flexfl.errors import Fault, FlexFLWarning, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
 from flexfl.models.build import Loss, build_model
@@ -38,7 +39,7 @@ from flexfl.sim.process import stop_signals, threads, usable_threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
 from flexfl.spec.build import build_setup, build_trackers, check_setup, packages, refuse_for_simulation
 from flexfl.spec.load import load_spec, merged, to_toml
-from flexfl.spec.schema import Spec, parse
+from flexfl.spec.schema import Spec, keyword_fault, parse
 from flexfl.streams import Streams
 
 __all__ = ["Result", "RunInterruptedError", "problem_of", "simulate"]
@@ -99,6 +100,9 @@ def simulate(
     Raises:
         InputError: lists all faults of what was given, before any work starts.
         RunInterruptedError: Ctrl-C or SIGTERM; the run can be resumed.
+
+    Warns:
+        FlexFLWarning: a policy leaves a knob alone or does not use a budget; also in the summary's notes.
     """
     if resume and out is None:
         raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
@@ -115,6 +119,8 @@ def simulate(
     with threads(count), own_generator():
         problem = _prepare(resolved, objects)
         watching = [*observers, *build_trackers(resolved)]
+        for note in resolved.notes():
+            warnings.warn(note, FlexFLWarning, stacklevel=2)
         if out is not None:
             return _run(resolved, problem, Path(out), resume, watching, Path(out))
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
@@ -133,19 +139,19 @@ def _refuse_other_kinds(
         remedy = 'give sections as keywords: train={"iterations": 500}'
         faults.append(Fault("spec", "must be a name, a path or a Spec", spec, remedy))
     if not isinstance(model, nn.Module | None):
-        remedy = 'give the module itself, or {"name": "cnn"}'
+        remedy = f'give the module itself, or {{"name": "{model if isinstance(model, str) else "cnn"}"}}'
         faults.append(Fault("model", "must be an nn.Module, or a table of settings", model, remedy))
     if not isinstance(data, Federated | None):
         remedy = "make one with Federated.split or Federated.of_clients"
+        remedy = f'write data={{"name": "{data}"}}' if isinstance(data, str) else remedy
         faults.append(Fault("data", "must be a Federated, or a table of settings", data, remedy))
     for observer in observers:
         if not isinstance(observer, Observer):
             remedy = "subclass flexfl.Observer"
             faults.append(Fault("observers", "must be observers", type(observer).__name__, remedy))
-    for name, table in sections.items():
-        if not isinstance(table, Mapping):
-            remedy = f'for example {name}={{"setting": 1}}'
-            faults.append(Fault(name, "must be a table of settings", table, remedy))
+    faults += [
+        keyword_fault(name, table) for name, table in sections.items() if not isinstance(table, Mapping)
+    ]
     if faults:
         raise InputError(faults, "the call")
 
@@ -284,6 +290,7 @@ def _run(
                 engine.iteration,
                 spec.plain(),
                 budgets,
+                spec.notes(),
             )
         )
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
@@ -298,7 +305,7 @@ def _run(
             raise
         finally:
             engine.release()
-        summary = writer.summarise(progress, gradients=engine.gradients.name)
+        summary = writer.summarise(progress, gradients=engine.gradients.name, notes=spec.notes())
         everyone.end(progress, summary)
         return Result(problem.model.detached(), engine.params, Run(out), summary)
 

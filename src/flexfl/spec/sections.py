@@ -6,10 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES, Budget
@@ -83,14 +84,20 @@ def _device(value: Any) -> str:
     return value
 
 
+def _absolute(path: str | None) -> str | None:
+    """Return a path that stays right when the run is resumed from another folder."""
+    return str(Path(path).expanduser().absolute()) if path else path
+
+
 class DataSpec(Section):
     """name: a dataset that ships or is installed, or "file" with a path to an .npz.
 
+    path: relative to the file of the spec; in --set and in Python, to the working folder.
     partition: a name, or a table with a kind and its options (`data.partition`).
     """
 
     name: Annotated[str, one_of(DATASETS)] = "fashion-mini"
-    path: str | None = None
+    path: Annotated[str | None, AfterValidator(_absolute)] = None
     partition: Annotated[str | dict[str, Any], BeforeValidator(_partition)] = "one-class"
     clients: Annotated[int, Whole(1, "give the number of clients N")] = 100
     weights: Annotated[Any, BeforeValidator(_weights)] = "equal"
@@ -128,6 +135,18 @@ class ControlSpec(BaseModel):
         return for_pydantic("control", lambda: _control(given))
 
 
+_INSTEAD = {
+    "compute": "write full for computing in every iteration, or fixed-prob",
+    "uplink": "write full for sending everything in every iteration, or top-k",
+    "downlink": "write full for sending everything in every iteration, or top-k",
+}
+
+
+def decides(policy: str, knob: str) -> bool:
+    """Return whether a policy that ships has a rule of its own for that knob; others may."""
+    return knob in getattr(POLICIES.members.get(policy), "decides", KNOBS)
+
+
 def _control(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(policy := given.get("policy"), Mapping):
         remedy = 'write control.uplink = { policy = "…" } for the policy of one knob'
@@ -135,6 +154,16 @@ def _control(given: Mapping[str, Any]) -> dict[str, Any]:
     whole = {name: value for name, value in given.items() if name not in KNOBS}
     by_knob = {f"control.{knob}": given[knob] for knob in KNOBS if given.get(knob) is not None}
     found = POLICIES.resolve_all({"control": whole} | by_knob, {"control": FAMILIES["control"][1]})
+    if faults := [
+        Fault(
+            f"control.{knob}.policy", f"must decide for {knob}, which {name} does not", name, _INSTEAD[knob]
+        )
+        for knob in KNOBS
+        if f"control.{knob}" in found
+        for name in [found[f"control.{knob}"]["policy"]]
+        if not decides(name, knob)
+    ]:
+        raise InputError(faults)
     return found.pop("control") | {field.removeprefix("control."): table for field, table in found.items()}
 
 

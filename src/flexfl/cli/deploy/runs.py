@@ -35,6 +35,7 @@ def submit(
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Show its progress.")] = True,
 ) -> None:
     """Submit SPEC to the server, to be trained with all clients of the project."""
+    from flexfl.cli.show import show_notes
     from flexfl.deploy.plan import Plan
     from flexfl.spec.load import load_spec
 
@@ -44,6 +45,7 @@ def submit(
     plan = Plan(run_name, resolved, _roster(project, resolved), resume=resume)
     Plan.of(plan.settings())  # report faults now, not on the server
     console = create_console()
+    show_notes(console, [resolved])
     with nvflare.session.session(kit) as admin:
         if active := _active_jobs(admin):
             raise FlexFLError(
