@@ -125,3 +125,22 @@ class DecisionError(FlexFLError, ValueError):
             f"{rule} must decide on {must}, got {value} for {who} in iteration {iteration}; "
             "correct its method decide"
         )
+
+
+class RuleError(FlexFLError, RuntimeError):
+    """A method of a rule raised an exception."""
+
+
+def rule_error(error: Exception, rule: str, method: str, role: str, iteration: int) -> RuleError:
+    """Return what to raise for an exception in a rule; an error of ours is raised as it is."""
+    if isinstance(error, FlexFLError):
+        raise error
+    reason = f"{type(error).__name__}: {str(error).strip()}"
+    if type(error).__module__.startswith("numba"):
+        reason = "it passed on something that is neither a number nor an array of numbers"
+    if isinstance(error, ValueError) and "broadcast" in reason:
+        reason += "; arrays must have one entry for each entity, the shape moment.shape"
+    remedy = f"correct its method {method}"
+    if method == "cut":
+        remedy += ", which returns a number, or one for each entity"
+    return RuleError(f"{rule} failed for {role} in iteration {iteration} ({reason}); {remedy}")

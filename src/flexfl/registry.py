@@ -133,8 +133,10 @@ class Family:
             raise InputError([Fault(f"{field}.{self.key}", "is needed", None, remedy)])
         if not isinstance(kind, str) or kind not in self.members:
             at = field if isinstance(given, str) else f"{field}.{self.key}"
-            rule = f"must be one of {names} or module:name"
-            raise InputError([Fault(at, rule, kind, nearest(kind, self.members))])
+            rule, remedy = f"must be one of {names} or module:name", nearest(kind, self.members)
+            if not isinstance(kind, str) and remedy.startswith("known"):
+                remedy = f"give a name, or an object with the methods of a {self.what}"
+            raise InputError([Fault(at, rule, kind, remedy)])
         asked = {name: value for name, value in table.items() if name != self.key}
         if kind == defaults.pop(self.key, None):
             asked = defaults | asked

@@ -805,7 +805,7 @@ def test_a_policy_of_ones_own(own_policy: str) -> None:
         ({"policy": "OWN:np"}, r"control\.policy must name a class or function"),
         ({"policy": "OWN:Steps", "levels": []}, r"control\.policy must make a Policy"),
         ({"policy": "OWN:Broken"}, r"control\.policy must make a rule .*KeyError: 'no such client'.*Broken"),
-        ({"policy": "OWN:Wild"}, r"control\.policy .*a probability q in \(0, 1\], got 2\.0.*'Wild'"),
+        ({"policy": "OWN:Wild"}, r"control\.policy .*'Wild'.*a probability q in \(0, 1\], got 2\.0"),
     ],
 )
 def test_a_policy_of_ones_own_that_is_wrong(own_policy: str, table: dict[str, Any], found: str) -> None:

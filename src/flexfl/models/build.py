@@ -102,9 +102,8 @@ def _output_fault(
     """Return the fault of a model's output, which is a text if the model has failed."""
     if isinstance(output, str):
         if not sample.is_floating_point():  # and not what an embedding would take
-            remedy = (
-                "convert to float32, e.g. x / 255" if sample.dtype == torch.uint8 else "convert: x.float()"
-            )
+            is_image = sample.dtype == torch.uint8
+            remedy = "convert to float32, e.g. x / 255" if is_image else "convert to float32: x.float()"
             return Fault("data (features)", f"must fit the model ({output})", str(sample.dtype), remedy)
         rule = f"must accept samples of the data ({output})"
         return Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")
@@ -119,11 +118,10 @@ def _output_fault(
         return Fault("model", rule, tuple(output.shape[1:]), f"end with nn.Linear(…, {classes})")
     if plain_loss and labels.is_floating_point() and output.shape != labels.shape:
         are_whole = labels.ndim == 1 and bool((labels == labels.round()).all())
-        if are_whole and output.ndim == 2 and output.shape[1] > 1:
-            rule = f"must be whole numbers to be classes, of which the model has {output.shape[1]}"
-            return Fault("data (labels)", rule, str(labels.dtype), "convert them: y.long()")
+        remedy = "for classes give y.long(); else reshape the labels, or give a loss"
+        remedy = remedy if are_whole else "reshape the labels, or give a loss"
         rule = f"must have outputs of the labels' shape {tuple(labels.shape[1:])} for the squared error"
-        return Fault("model", rule, tuple(output.shape[1:]), "reshape the labels, or give a loss")
+        return Fault("model", rule, tuple(output.shape[1:]), remedy)
     return None
 
 

@@ -93,8 +93,10 @@ def _build_all(
         thing = given[place] if given is not None and is_passed else family.make(table, field)
         if not isinstance(thing, protocol) or isinstance(thing, type):
             rule = f"must {'be' if is_passed else 'make'} a {protocol.__name__}"
-            value = type(thing).__name__ if is_passed else table[family.key]
-            raise InputError([Fault(f"{field}.{family.key}", rule, value, _REMEDIES[protocol])])
+            value, remedy = type(thing).__name__ if is_passed else table[family.key], _REMEDIES[protocol]
+            if isinstance(thing, type) and isinstance(thing, protocol):
+                value, remedy = f"the class {thing.__name__}", f"give an object of it: {thing.__name__}(…)"
+            raise InputError([Fault(f"{field}.{family.key}", rule, value, remedy)])
         built[place] = thing
     return built
 
