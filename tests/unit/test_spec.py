@@ -885,7 +885,9 @@ def test_objects_of_another_kind_are_refused() -> None:
         build_costs(spec, {"uplink": {}})  # type: ignore[dict-item]
     with pytest.raises(InputError, match=r"control\.policy must be a Policy, got 'type'"):
         build_setup(spec, policy=OnlineCompute)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"compress\.uplink\.kind must be a Compressor, got 'type'"):
+    with pytest.raises(
+        InputError, match=r"compress\.uplink\.kind must be a Compressor, got 'the class TopK'"
+    ):
         build_setup(spec, compressors={"uplink": TopK})  # type: ignore[dict-item]
 
 

@@ -56,7 +56,8 @@ class MetricStore:
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if not create and not path.exists():
-            raise RunDirectoryError(f"{path.parent} holds no run ({path.name} is missing)")
+            remedy = "restore it from a backup, or run spec.toml again"
+            raise RunDirectoryError(f"{path.parent} holds no run ({path.name} is missing); {remedy}")
         self.path = path
         self._buffer: list[Mapping[str, Any]] = []
         self._evaluations: list[tuple[float | None, ...]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -86,7 +87,7 @@ def _device(value: Any) -> str:
 
 def _absolute(path: str | None) -> str | None:
     """Return a path that stays right when the run is resumed from another folder."""
-    return str(Path(path).expanduser().absolute()) if path else path
+    return os.path.abspath(Path(path).expanduser()) if path else path
 
 
 class DataSpec(Section):
