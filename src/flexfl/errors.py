@@ -21,7 +21,8 @@ class Fault:
 
     def __str__(self) -> str:
         shown = repr(self.value)
-        if len(shown) > _LONGEST_VALUE:
+        is_path = isinstance(self.value, str) and self.value.startswith("/")  # whose end matters
+        if len(shown) > _LONGEST_VALUE and not is_path:
             shown = shown[: _LONGEST_VALUE - 1] + "…"
         return f"{self.field} {self.rule}, got {shown}" + (f"; {self.remedy}" if self.remedy else "")
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -87,13 +86,14 @@ class Rule:
         value = plain(value)
         if not isinstance(value, list) or not self.per_client:
             if not self._kept_by(value):
-                raise fault(text, value, as_number(value) or self.remedy)
+                raise fault(text, value, (isinstance(value, str) and as_number(value)) or self.remedy)
             return _float(value)
         if not value:
             raise fault(text, value, "give a number, or a list with one number for each client")
         wrong = {client: entry for client, entry in enumerate(value) if not self._kept_by(entry)}
         if wrong:
-            remedy = as_number(next(iter(wrong.values()))) or self.remedy
+            first = next(iter(wrong.values()))
+            remedy = (isinstance(first, str) and as_number(first)) or self.remedy
             raise fault(f"{text} for each client", wrong, remedy)
         return [_float(entry) for entry in value]
 
@@ -137,6 +137,8 @@ def as_number(value: Any) -> str:
     >>> as_number("0,01"), as_number("5"), as_number("5 %"), as_number("0.1, 0.2"), as_number("many")
     ('use a point: 0.01', 'write 5, without quotes', 'write 0.05', 'write a list: [0.1, 0.2]', '')
     """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return f"write {int(value)}"
     if not isinstance(value, str):
         return ""
     text = value.strip()
@@ -167,7 +169,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
+    if callable(getattr(value, "tolist", None)) and not isinstance(value, type):  # of NumPy, of torch
         return value.tolist()
     return [plain(entry) for entry in value] if isinstance(value, list | tuple | range) else value
 

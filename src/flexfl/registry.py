@@ -120,6 +120,8 @@ class Family:
         if not isinstance(table, Mapping):
             rule, example = f"must be one of {names}, or a table with a {self.key}", next(iter(self.members))
             remedy = f'for example {{ {self.key} = "{example}" }}'
+            if callable(given):
+                remedy = f"give a name, or an object with the methods of a {self.what}"
             raise InputError([Fault(field, rule, given, remedy)])
         table, defaults = dict(plain(table)), dict(defaults or {})
         kind = table.get(self.key, defaults.get(self.key))

@@ -269,3 +269,36 @@ class Returning(Own):
 )
 def test_a_policy_that_is_not_made_as_it_must_be(tmp_path: Path, policy: Any, words: str) -> None:
     assert words in refused(tmp_path, control={"policy": policy})
+
+
+# Further mistakes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": nn.Linear}, "model must be an nn.Module, got 'the class Linear'; give an object of it"),
+        ({"spec": nn.Linear(6, 3)}, "write model=…"),
+        ({"data": (1, 2)}, "got 'tuple'; make one with Federated.split"),
+        ({"loss": nn.CrossEntropyLoss}, "give an object of it: CrossEntropyLoss()"),
+        ({"loss": "cross_entropy"}, "loss must be a function, got 'cross_entropy'"),
+        ({"observers": flexfl.Observer()}, "observers must be a list of observers, got 'Observer'"),
+        ({"out": 5}, "out must be the path of a folder, got 5"),
+        ({"costs": {"uplink": lambda k: k}}, "an object with the methods of a cost of sending"),
+        ({"control": {"policy": object()}}, "an object with the methods of a policy"),
+        ({"control": {"uplink": {"policy": Own()}}}, "control.uplink.policy must name a policy: objects are"),
+        ({"budget": {"uplink": {0: 0.1}}}, "a list gives one number for each client"),
+        ({"data.clients": 5}, "write data={'clients': 5}"),
+        ({"train": {"iterations": 3.0}}, "got 3.0; write 3"),
+    ],
+)
+def test_arguments_of_another_kind(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        simulate(**given)
+    assert words in str(caught.value)
+
+
+def test_numbers_of_torch_are_numbers() -> None:
+    result = simulate(budget={"uplink": torch.tensor(0.125), "compute": torch.full((4,), 0.25)})
+    assert result.run.budget("uplink") == 0.125
+    assert result.run.budget("compute") == 0.25

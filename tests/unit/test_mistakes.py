@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from flexfl.cli import as_command
+from flexfl.data.datasets import load_pairs
 from flexfl.data.federated import Federated
 from flexfl.deploy.nvflare.kits import require
 from flexfl.deploy.project import read_project
@@ -222,7 +223,9 @@ def test_labels_of_single_clients() -> None:
     assert "data (labels of client 3) must be classes from 0 on, got -2" in message
 
 
-@pytest.mark.parametrize(("clients", "remedy"), [("5", "write 5, without quotes"), (2.0, "N"), (True, "N")])
+@pytest.mark.parametrize(
+    ("clients", "remedy"), [("5", "write 5, without quotes"), (2.0, "write 2"), (True, "N")]
+)
 def test_clients_are_a_whole_number(clients: Any, remedy: str) -> None:
     message = refused(clients=clients)
     assert f"data.clients must be a whole number ≥ 1, got {clients!r}" in message
@@ -298,3 +301,50 @@ def test_a_kit_of_somebody_else_is_named(tmp_path: Path) -> None:
     assert "but of the server" in message("server", "admin")
     assert "did you mean admin?" in message("", "admin")
     assert "nowhere is not a folder" in message("nowhere", "server")
+
+
+# Further mistakes --------------------------------------------------------------------------
+
+
+def test_data_that_are_no_numbers() -> None:
+    text = refused(np.array(["cat", "dog"] * 3))
+    assert (
+        "data (train) must have labels that are numbers (can't convert np.ndarray of type numpy.str_)" in text
+    )
+    assert "number the classes" in text
+    assert "must have features that are numbers" in refused(x=[[1, 2], [3]], y=[0, 1])
+
+
+def test_clients_as_a_table_or_a_single_pair() -> None:
+    with pytest.raises(InputError, match=r"got 'dict'; give list\(clients.values\(\)\)"):
+        Federated.of_clients({"north": (X, Y)})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"give a list of pairs, \[\(x, y\), …\]"):
+        Federated.of_clients((X, Y))
+
+
+def test_features_that_a_graph_made_are_taken_without_it() -> None:
+    made = torch.as_tensor(X).requires_grad_() * 2
+    assert not Federated.split((made, Y), clients=2).train_x.requires_grad
+
+
+def test_a_file_of_data_that_is_absent_or_another(tmp_path: Path) -> None:
+    absent = tmp_path / "in-a-folder-whose-name-is-so-long-that-it-might-be-cut-off" / "absent.npz"
+    with pytest.raises(InputError, match=r"must name a file that exists, got '.*/absent\.npz'"):
+        load_pairs("file", absent)
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_pairs("file", tmp_path / "table.csv")
+    assert "it is another kind of file" in str(caught.value)
+    assert "numpy.savez(path, train_x=…, train_y=…" in str(caught.value)
+    assert "pickle" not in str(caught.value)
+
+
+def test_settings_of_a_network_are_options() -> None:
+    assert "write model.options.hidden" in message_of({"model": {"name": "mlp", "hidden": 5}})
+
+
+def test_a_spec_in_the_place_of_a_sweep(tmp_path: Path) -> None:
+    file = tmp_path / "spec.toml"
+    file.write_text("[train]\niterations = 3\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"write set.train for all cells; or is it a spec, for flexfl run\?"):
+        load_sweep(file)

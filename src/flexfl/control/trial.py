@@ -138,18 +138,21 @@ class _Rules:
     policy: Policy
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
-        return self._checked(self.policy.compute_rule(scope), "compute_rule")
+        rule = self.policy.compute_rule(scope)
+        self._check(rule, "compute_rule")
+        return rule
 
     def send_rule(self, scope: Scope) -> SendRule:
-        return self._checked(self.policy.send_rule(scope), "send_rule")
+        rule = self.policy.send_rule(scope)
+        self._check(rule, "send_rule")
+        return rule
 
-    def _checked(self, rule: Any, method: str) -> Any:
+    def _check(self, rule: object, method: str) -> None:
         if isinstance(rule, type):
             raise TypeError(f"{method} returned the class {rule.__name__}, not an object of it")
         for needed in ("decide", "charge", "pressure"):
             if not hasattr(rule, needed):
                 raise TypeError(f"{method} returned {rule!r} without {needed}; subclass flexfl.control.Rule")
-        return rule
 
 
 def _check_memory(tried: Knob | Sender, compressor: Compressor | None) -> None:

@@ -79,7 +79,11 @@ class Federated:
         Raises:
             InputError: The data are not valid, or their shapes differ between clients.
         """
-        if not clients:
+        if isinstance(clients, Mapping):
+            rule = "must be a list with a pair for each client"
+            remedy = "give list(clients.values()); the order numbers the clients"
+            raise InputError([Fault("data.clients", rule, type(clients).__name__, remedy)])
+        if not len(clients):
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
         pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
         faults = []
@@ -201,13 +205,26 @@ def _other_labels(test: Tensor, train: Tensor) -> list[Fault]:
     return []
 
 
+def _tensor(given: Any, what: str, part: str) -> Tensor:
+    try:
+        return torch.as_tensor(given).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition(". ")[0]
+        remedy = "convert them to an array of numbers, one row for each sample"
+        if part == "labels":
+            remedy = "number the classes: numpy.unique(y, return_inverse=True)[1]"
+        rule = f"must have {part} that are numbers ({reason})"
+        raise InputError([Fault(f"data ({what})", rule, type(given).__name__, remedy)]) from error
+
+
 def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
     try:
         given_x, given_y = pair
-        features, labels = torch.as_tensor(given_x), torch.as_tensor(given_y)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError) as error:
         rule = f"must be a pair of arrays, features and labels ({error})"
-        raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, "give (x, y)")]) from error
+        remedy = "give a list of pairs, [(x, y), …]" if what.startswith("client") else "give (x, y)"
+        raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, remedy)]) from error
+    features, labels = _tensor(given_x, what, "features"), _tensor(given_y, what, "labels")
     if not features.ndim or not labels.ndim or len(features) != len(labels) or not len(features):
         rule = "must have as many labels as samples, and at least one"
         sizes = tuple(len(array) if array.ndim else 0 for array in (features, labels))

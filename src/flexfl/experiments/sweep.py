@@ -26,7 +26,7 @@ from typing import Any
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.experiments.cell import Cell
 from flexfl.spec.load import load_given, merged, seeds_of, toml_fault, with_paths
-from flexfl.spec.schema import parse
+from flexfl.spec.schema import Spec, parse
 
 _KEYS = ("base", "seeds", "set", "grid", "variant")
 
@@ -138,7 +138,7 @@ def load_sweep(path: Path) -> Sweep:
         fault = Fault("FILE", "must be a TOML file with a sweep", str(path), reason)
         raise InputError([fault], "the command") from error
     faults = [
-        Fault(key, "is not a key of a sweep", value, nearest(key, _KEYS))
+        Fault(key, "is not a key of a sweep", value, _instead_of(key))
         for key, value in given.items()
         if key not in _KEYS
     ]
@@ -179,6 +179,13 @@ def load_sweep(path: Path) -> Sweep:
     if seeds is None:
         seeds = (_table(start.get("train")).get("seed", 1),)
     return Sweep(merged(start, given.get("set", {})), path.stem, seeds, axes, variants, path.parent)
+
+
+def _instead_of(key: str) -> str:
+    """Return the remedy for a key that a sweep does not have."""
+    if key in Spec.model_fields:
+        return f"write set.{key} for all cells; or is it a spec, for flexfl run?"
+    return nearest(key, _KEYS)
 
 
 def _table(given: Any) -> Mapping[str, Any]:

@@ -37,9 +37,16 @@ from flexfl.results.run import Run, mean_budget
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.process import stop_signals, threads, usable_threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
-from flexfl.spec.build import build_setup, build_trackers, check_setup, packages, refuse_for_simulation
+from flexfl.spec.build import (
+    build_setup,
+    build_trackers,
+    check_setup,
+    packages,
+    refuse_arguments,
+    refuse_for_simulation,
+)
 from flexfl.spec.load import load_spec, merged, to_toml
-from flexfl.spec.schema import Spec, keyword_fault, parse
+from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
 
 __all__ = ["Result", "RunInterruptedError", "problem_of", "simulate"]
@@ -110,7 +117,7 @@ def simulate(
         sections, model = sections | {"model": model}, None
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
-    _refuse_other_kinds(spec, model, data, sections, observers)
+    refuse_arguments(spec, model, data, loss, out, observers, sections)
     resolved, objects = _resolve(spec, sections, _Objects(model, data, loss))
     # Stored with the run: another number of threads would round sums in another order.
     count = usable_threads(resolved.engine.threads)
@@ -129,31 +136,6 @@ def simulate(
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
-
-
-def _refuse_other_kinds(
-    spec: object, model: object, data: object, sections: Mapping[str, object], observers: Sequence[object]
-) -> None:
-    faults = []
-    if not isinstance(spec, Spec | str | Path | None):
-        remedy = 'give sections as keywords: train={"iterations": 500}'
-        faults.append(Fault("spec", "must be a name, a path or a Spec", spec, remedy))
-    if not isinstance(model, nn.Module | None):
-        remedy = f'give the module itself, or {{"name": "{model if isinstance(model, str) else "cnn"}"}}'
-        faults.append(Fault("model", "must be an nn.Module, or a table of settings", model, remedy))
-    if not isinstance(data, Federated | None):
-        remedy = "make one with Federated.split or Federated.of_clients"
-        remedy = f'write data={{"name": "{data}"}}' if isinstance(data, str) else remedy
-        faults.append(Fault("data", "must be a Federated, or a table of settings", data, remedy))
-    for observer in observers:
-        if not isinstance(observer, Observer):
-            remedy = "subclass flexfl.Observer"
-            faults.append(Fault("observers", "must be observers", type(observer).__name__, remedy))
-    faults += [
-        keyword_fault(name, table) for name, table in sections.items() if not isinstance(table, Mapping)
-    ]
-    if faults:
-        raise InputError(faults, "the call")
 
 
 def _resolve(

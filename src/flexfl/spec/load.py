@@ -152,7 +152,7 @@ def _read(source: str, beside: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = f"{nearest(source, known)} ({getattr(error, 'strerror', None) or error})"
         fault = Fault("SPEC", "must be a spec that ships or a TOML file", source, reason)
-        raise InputError([fault], "the command") from error
+        raise InputError([fault]) from error
 
 
 def apply_overrides(given: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

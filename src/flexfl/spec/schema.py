@@ -117,6 +117,8 @@ def _remedy(fault: Fault) -> str:
     place = place_of(key) if misplaced else None
     if fault.field in _MOVED:
         return _MOVED[fault.field]
+    if section == "model" and misplaced and fault.remedy.startswith("known: "):
+        return f"settings of the network are options: write model.options.{key}"
     return f"did you mean {place}?" if place and not place.startswith(f"{section}.") else fault.remedy
 
 
@@ -143,9 +145,10 @@ def keyword_fault(name: str, value: Any) -> Fault:
         section: Any = Spec.model_fields[name].annotation
         remedy = f"for example {name}={{{next(iter(section.model_fields))!r}: …}}"
         return Fault(name, "must be a table of settings", value, remedy)
-    if (place := place_of(name)) is None:
+    place = name if name.partition(".")[0] in Spec.model_fields else place_of(name)
+    if place is None:
         return Fault(name, "is not a section of a spec", value, nearest(name, Spec.model_fields))
-    section, key = place.split(".")
+    section, _, key = place.partition(".")
     return Fault(
         name, f"is a setting of the section {section}", value, f"write {section}={{{key!r}: {value!r}}}"
     )

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from flexfl.compress import COMPRESSORS
-from flexfl.control import POLICIES, Budget
+from flexfl.control import POLICIES, Budget, Policy
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
@@ -152,6 +152,13 @@ def _control(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(policy := given.get("policy"), Mapping):
         remedy = 'write control.uplink = { policy = "…" } for the policy of one knob'
         raise InputError([Fault("control.policy", "must be the name of one policy", policy, remedy)])
+    for knob in KNOBS:
+        table = given.get(knob)
+        policy = table.get("policy") if isinstance(table, Mapping) else table
+        if isinstance(policy, Policy):
+            rule = "must name a policy: objects are for all knobs, control={'policy': …}"
+            remedy = 'write "module:Class", or give an object that takes other rules for other knobs'
+            raise InputError([Fault(f"control.{knob}.policy", rule, type(policy).__name__, remedy)])
     whole = {name: value for name, value in given.items() if name not in KNOBS}
     by_knob = {f"control.{knob}": given[knob] for knob in KNOBS if given.get(knob) is not None}
     found = POLICIES.resolve_all({"control": whole} | by_knob, {"control": FAMILIES["control"][1]})
@@ -241,7 +248,8 @@ def _client_budget(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _LIMIT.check(value)
     if unknown := set(value) - {"shared", "others"}:
-        raise fault("takes the keys shared and others", min(unknown), "rename or remove that key")
+        remedy = "rename or remove that key; a list gives one number for each client"
+        raise fault("takes the keys shared and others", min(unknown, key=str), remedy)
     groups = value.get("shared")
     if not isinstance(groups, list) or not groups or not all(isinstance(group, Mapping) for group in groups):
         example = 'for example shared = [{clients = "0-9", limit = 0.1}]'
