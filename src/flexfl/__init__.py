@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flexfl.costs import CostModel as CostModel
     from flexfl.data.federated import Federated as Federated
     from flexfl.errors import FlexFLError as FlexFLError
+    from flexfl.errors import FlexFLWarning as FlexFLWarning
     from flexfl.errors import InputError as InputError
     from flexfl.results.observer import Observer as Observer
     from flexfl.results.run import Run as Run
@@ -27,6 +28,7 @@ _HOMES = {
     "CostModel": "flexfl.costs",
     "Federated": "flexfl.data.federated",
     "FlexFLError": "flexfl.errors",
+    "FlexFLWarning": "flexfl.errors",
     "InputError": "flexfl.errors",
     "Observer": "flexfl.results.observer",
     "Policy": "flexfl.control",
@@ -41,6 +43,7 @@ __all__ = [
     "CostModel",
     "Federated",
     "FlexFLError",
+    "FlexFLWarning",
     "InputError",
     "Observer",
     "Policy",

@@ -21,9 +21,35 @@ class Fault:
 
     def __str__(self) -> str:
         shown = repr(self.value)
-        if len(shown) > _LONGEST_VALUE:
+        is_path = isinstance(self.value, str) and self.value.startswith("/")  # whose end matters
+        if len(shown) > _LONGEST_VALUE and not is_path:
             shown = shown[: _LONGEST_VALUE - 1] + "…"
         return f"{self.field} {self.rule}, got {shown}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+_WORDS = {
+    "learning_rate": "lr eta rate step_size stepsize",
+    "batch_size": "bs batch batchsize minibatch minibatch_size",
+    "iterations": "epochs rounds steps iters max_iter max_iters num_iterations num_rounds t",
+    "evaluate_every": "eval_every eval_interval",
+    "seed": "random_seed random_state rng",
+    "clients": "n_clients num_clients nodes users workers n",
+    "compute": "computation computing cpu",
+    "uplink": "up upload upstream",
+    "downlink": "down download downstream",
+    "tradeoff": "v",
+    "initial_queue": "w",
+    "send_ratio": "k k_r ratio topk",
+    "compute_prob": "q p prob probability participation",
+    "send_every": "m period local_steps",
+    "device": "gpu cuda",
+    "threads": "cores cpus num_threads n_threads num_workers",
+    "dtype": "precision",
+    "checkpoint_every": "checkpoint save_every",
+    "kind": "type",
+}
+ALIASES = {word: name for name, words in _WORDS.items() for word in words.split()}
+"""What other programs and the paper call a setting → its name here."""
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:
@@ -31,10 +57,14 @@ def nearest(name: Any, known: Iterable[str]) -> str:
 
     >>> nearest("onlin", ["online", "full"])
     'did you mean online?'
+    >>> nearest("lr", ["learning_rate", "batch_size"])
+    'did you mean learning_rate?'
     """
     known = list(known)
     if not known:
         return "remove it: there are none"
+    if (other := ALIASES.get(str(name).lower())) in known:
+        return f"did you mean {other}?"
     close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(known)}"
 
@@ -57,6 +87,10 @@ class InputError(FlexFLError, ValueError):
         count = len(self.faults)
         title = f"{count} fault{'s' if count != 1 else ''} in {where}:"
         super().__init__("\n".join([title, *(f"  {fault}" for fault in self.faults)]))
+
+
+class FlexFLWarning(UserWarning):
+    """A run does what was asked, but perhaps not what was meant: its notes say so, too."""
 
 
 class RunDirectoryError(FlexFLError):
@@ -92,3 +126,22 @@ class DecisionError(FlexFLError, ValueError):
             f"{rule} must decide on {must}, got {value} for {who} in iteration {iteration}; "
             "correct its method decide"
         )
+
+
+class RuleError(FlexFLError, RuntimeError):
+    """A method of a rule raised an exception."""
+
+
+def rule_error(error: Exception, rule: str, method: str, role: str, iteration: int) -> RuleError:
+    """Return what to raise for an exception in a rule; an error of ours is raised as it is."""
+    if isinstance(error, FlexFLError):
+        raise error
+    reason = f"{type(error).__name__}: {str(error).strip()}"
+    if type(error).__module__.startswith("numba"):
+        reason = "it passed on something that is neither a number nor an array of numbers"
+    if isinstance(error, ValueError) and "broadcast" in reason:
+        reason += "; arrays must have one entry for each entity, the shape moment.shape"
+    remedy = f"correct its method {method}"
+    if method == "cut":
+        remedy += ", which returns a number, or one for each entity"
+    return RuleError(f"{rule} failed for {role} in iteration {iteration} ({reason}); {remedy}")

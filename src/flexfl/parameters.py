@@ -14,11 +14,11 @@ parameter stays the list that the person wrote.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -86,13 +86,15 @@ class Rule:
         value = plain(value)
         if not isinstance(value, list) or not self.per_client:
             if not self._kept_by(value):
-                raise fault(text, value, self.remedy)
+                raise fault(text, value, (isinstance(value, str) and as_number(value)) or self.remedy)
             return _float(value)
         if not value:
             raise fault(text, value, "give a number, or a list with one number for each client")
         wrong = {client: entry for client, entry in enumerate(value) if not self._kept_by(entry)}
         if wrong:
-            raise fault(f"{text} for each client", wrong, self.remedy)
+            first = next(iter(wrong.values()))
+            remedy = (isinstance(first, str) and as_number(first)) or self.remedy
+            raise fault(f"{text} for each client", wrong, remedy)
         return [_float(entry) for entry in value]
 
     def _kept_by(self, value: Any) -> bool:
@@ -122,10 +124,41 @@ class Whole:
         if value is None and self.optional:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < self.least:
-            raise fault(f"must be a whole number ≥ {self.least}", value, self.remedy)
+            remedy = as_number(value) or self.remedy
+            raise fault(f"must be a whole number ≥ {self.least}", value, remedy)
         if value > self.most:
             raise fault(f"must be a whole number ≤ {self.most}", value, self.remedy)
         return value
+
+
+def as_number(value: Any) -> str:
+    """Return how to write the number that a text seems to mean; nothing if it does not look like one.
+
+    >>> as_number("0,01"), as_number("5"), as_number("5 %"), as_number("0.1, 0.2"), as_number("many")
+    ('use a point: 0.01', 'write 5, without quotes', 'write 0.05', 'write a list: [0.1, 0.2]', '')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return f"write {int(value)}"
+    if not isinstance(value, str):
+        return ""
+    text = value.strip()
+    if re.fullmatch(r"[+-]?\d*,\d+(e[+-]?\d+)?", text, re.IGNORECASE):
+        return f"use a point: {text.replace(',', '.')}"
+    if "," in text and all(map(_finite, text.split(","))):
+        return f"write a list: [{text}]"
+    if text.endswith("%") and _finite(text[:-1]):
+        return f"write {float(text[:-1]) / 100:g}"
+    if not _finite(text):
+        return ""
+    written = re.fullmatch(r"[+-]?(0|[1-9]\d*)(\.\d+)?(e[+-]?\d+)?", text, re.IGNORECASE)
+    return f"write {text}, without quotes" if written else f"write {float(text):g}"
+
+
+def _finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def plain(value: Any) -> Any:
@@ -136,7 +169,7 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
+    if callable(getattr(value, "tolist", None)) and not isinstance(value, type):  # of NumPy, of torch
         return value.tolist()
     return [plain(entry) for entry in value] if isinstance(value, list | tuple | range) else value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flexfl.data.federated import Federated
 from flexfl.errors import Fault, InputError
@@ -39,13 +39,28 @@ def prepare(
         t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y)
     )
     chosen = loss or default_loss(data)
-    faults += check_model(module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None)
+    least = 0 if data.classes is None else int(data.train_y.min())
+    if loss is None and _one_hot(data.train_y):
+        remedy = "give y.argmax(1); or a loss for labels like these"
+        rule = "must be class numbers, they look one-hot"
+        faults.append(Fault("data (labels)", rule, tuple(data.train_y.shape), remedy))
+    else:
+        faults += check_model(
+            module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None, least=least
+        )
     if augment == "crop-flip" and data.train_x.ndim != 4:
         rule = "crop-flip needs images of shape (channels, height, width)"
         faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
     if faults:
         raise InputError(faults, "the model and the data")
     return FlatModel(module.to(device), dtype), chosen
+
+
+def _one_hot(labels: Tensor) -> bool:
+    """Return whether each row of labels has one 1 and else 0."""
+    if labels.ndim != 2 or labels.shape[1] < 2:
+        return False
+    return bool((((labels == 0) | (labels == 1)).all(dim=1) & (labels.sum(dim=1) == 1)).all())
 
 
 def _check_device(name: str, dtype: torch.dtype) -> list[Fault]:

@@ -120,6 +120,8 @@ class Family:
         if not isinstance(table, Mapping):
             rule, example = f"must be one of {names}, or a table with a {self.key}", next(iter(self.members))
             remedy = f'for example {{ {self.key} = "{example}" }}'
+            if callable(given):
+                remedy = f"give a name, or an object with the methods of a {self.what}"
             raise InputError([Fault(field, rule, given, remedy)])
         table, defaults = dict(plain(table)), dict(defaults or {})
         kind = table.get(self.key, defaults.get(self.key))
@@ -133,8 +135,10 @@ class Family:
             raise InputError([Fault(f"{field}.{self.key}", "is needed", None, remedy)])
         if not isinstance(kind, str) or kind not in self.members:
             at = field if isinstance(given, str) else f"{field}.{self.key}"
-            rule = f"must be one of {names} or module:name"
-            raise InputError([Fault(at, rule, kind, nearest(kind, self.members))])
+            rule, remedy = f"must be one of {names} or module:name", nearest(kind, self.members)
+            if not isinstance(kind, str) and remedy.startswith("known"):
+                remedy = f"give a name, or an object with the methods of a {self.what}"
+            raise InputError([Fault(at, rule, kind, remedy)])
         asked = {name: value for name, value in table.items() if name != self.key}
         if kind == defaults.pop(self.key, None):
             asked = defaults | asked

@@ -127,15 +127,22 @@ def test_submit_status_resume_stop(place: Path) -> None:
 
 def test_what_is_wrong_is_said_before_anything_starts(place: Path) -> None:
     admin = "kits/admin"
-    shared = "budget.uplink={shared=[{clients=[0,1],limit=0.1}]}"
-    assert "may not be shared" in flexfl("submit", admin, "spec.toml", "--set", shared, cwd=place, code=2)
+    shared = "budget.uplink={shared=[{clients=[0,9],limit=0.1}]}"
+    assert "may name clients" in flexfl("submit", admin, "spec.toml", "--set", shared, cwd=place, code=2)
     assert "must be letters" in flexfl("submit", admin, "spec.toml", "--name", "a b", cwd=place, code=2)
-    assert "is not the kit of a client" in flexfl("client", "kits/server", cwd=place, code=2)
-    assert "is not the kit of a server" in flexfl("server", "kits/north", cwd=place, code=2)
+    assert "is not the kit of a client but of the server" in flexfl(
+        "client", "kits/server", cwd=place, code=2
+    )
+    assert "is not the kit of a server but of the client north" in flexfl(
+        "server", "kits/north", cwd=place, code=2
+    )
     assert "must be one of north, south" in flexfl("remove", admin, "nobody", cwd=place, code=2)
     assert "must be one of server, admin, north" in flexfl("rotate", "clinics.toml", "x", cwd=place, code=2)
     assert "must be a TOML file" in flexfl("provision", "absent.toml", cwd=place, code=2)
-    assert "must be a TOML file" in flexfl("status", "kits/north", cwd=place, code=2)
+    for command in (["status"], ["stop"], ["submit"], ["remove"], ["admit"]):
+        more = {"submit": ["spec.toml"], "remove": ["north"], "admit": ["north"]}.get(command[0], [])
+        refused = flexfl(*command, "kits/north", *more, cwd=place, code=2)
+        assert "kits/north is not the kit of an admin but of the client north" in refused
     assert "must be an .npz file" in flexfl("client", "kits/south", "--data", "no.npz", cwd=place, code=2)
     assert "there is no run" in flexfl(
         "submit", admin, "spec.toml", "--name", "new", "--resume", cwd=place, code=2

@@ -589,7 +589,7 @@ def test_a_file_that_is_no_npz_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_npz_that_is_absent(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="must name a file that exists"):
         load_file(tmp_path / "absent.npz")
 
 

@@ -315,7 +315,7 @@ def test_a_truncated_foreign_or_absent_checkpoint_is_refused(tmp_path: Path) -> 
         with pytest.raises(RunDirectoryError, match="corrupt or from another run"):
             read_checkpoint(path, digest)
     path.unlink()
-    with pytest.raises(RunDirectoryError, match=r"cannot be read.*another --out"):
+    with pytest.raises(RunDirectoryError, match=r"cannot be read.*another out=…"):
         read_checkpoint(path, foreign)
 
 
@@ -413,7 +413,7 @@ def test_a_folder_without_run(tmp_path: Path) -> None:
 def test_an_existing_run_needs_resume(tmp_path: Path) -> None:
     write_run(tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(RunDirectoryError, match=r"already holds a run; add --resume"):
+    with pytest.raises(RunDirectoryError, match=r"already holds a run; add resume=True"):
         open_run(tmp_path)
     assert contents(tmp_path) == before
 
@@ -794,12 +794,12 @@ def test_a_run_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     assert len(Run(tmp_path / "run").iterations["iteration"]) == 1
     assert {path.name for path in (tmp_path / "run").iterdir()} == before
-    with pytest.raises(FlexFLError, match=r"--out must be a writable folder, got .*Permission denied"):
+    with pytest.raises(FlexFLError, match=r"must be a writable folder .*Permission denied.*out=…"):
         export_run(tmp_path / "run", tmp_path / "tables", "csv")
 
 
 def test_a_folder_that_cannot_be_locked(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").mkdir()
-    with pytest.raises(RunDirectoryError, match="choose another --out"):
+    with pytest.raises(RunDirectoryError, match="choose another out=…"):
         open_run(tmp_path / "run")

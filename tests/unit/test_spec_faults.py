@@ -604,7 +604,7 @@ def test_faults_of_a_partition_are_listed_with_the_others() -> None:
 def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text("[train\niterations = 5\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"must be TOML.*line 1"):
+    with pytest.raises(InputError, match=r"line 1, column 7 must be TOML \(Expected .* got '\[train'"):
         load_spec(str(path))
 
 

@@ -184,7 +184,7 @@ def test_faults_are_listed_at_once(tmp_path: Path) -> None:
         ("set.train.seed = 7", "set.train.seed"),
         ("[grid]\ntrain.seed = [1, 2]", "grid.train.seed"),
         ('[[variant]]\nname = "a"\nset.train.seed = 7', "variant a.train.seed"),
-        ("not toml", "FILE"),
+        ("not toml", "line 1, column 5"),
         ('base = "nothing.toml"', "SPEC"),
     ],
 )

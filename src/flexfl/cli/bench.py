@@ -43,7 +43,7 @@ def bench(
         rule = "must list whole numbers ≥ 10"
         raise InputError([Fault("--scale", rule, wrong, "for example 100,1000")], "the command")
     if file is not None:
-        create_output_folder(file.absolute().parent, "the folder of --json")
+        create_output_folder(file.absolute().parent, "--json")
     results: dict[str, Any] = {}
     for name in measured.SHAPES if shape is ShapeName.all else [shape.value]:
         with console.status(f"measuring {name}"):

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from flexfl import __version__
-from flexfl.cli import bench, data, deploy, export, paper, report, run, sweep
+from flexfl.cli import as_command, bench, data, deploy, export, paper, report, run, sweep
 from flexfl.errors import FlexFLError
 
 app = typer.Typer(
@@ -48,5 +48,5 @@ def main() -> None:
     try:
         app()
     except FlexFLError as error:
-        typer.echo(f"flexfl: {error}", err=True)
+        typer.echo(f"flexfl: {as_command(error)}", err=True)
         sys.exit(2)

@@ -9,7 +9,9 @@ import typer
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
+    directories: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Run directories, or folders of them.")
+    ],
     out: Annotated[
         Path | None,
         typer.Option(

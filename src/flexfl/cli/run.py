@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flexfl.cli import INTERRUPTED
-from flexfl.errors import Fault, InputError
+from flexfl.errors import Fault, FlexFLWarning, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,8 @@ def _run_one(
     with console.status("loading torch and the data"):
         from flexfl.sim.run import RunInterruptedError, simulate
     try:
-        with ProgressLine(console, spec.train.iterations) as line:
+        with ProgressLine(console, spec.train.iterations) as line, warnings.catch_warnings():
+            warnings.simplefilter("ignore", FlexFLWarning)  # the line shows the run's notes
             result: Result = simulate(spec, out=directory, resume=resume, observers=[line])
     except RunInterruptedError as stopped:
         typer.echo(f"flexfl: {stopped}; resume with: {shlex.join(resume_command)}", err=True)

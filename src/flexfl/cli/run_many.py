@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from flexfl.cli import FAILED, INTERRUPTED
+from flexfl.cli import FAILED, INTERRUPTED, as_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ def run_many(
         typer.Exit: A run failed or was stopped.
     """
     from flexfl.cli.data import ensure_datasets
-    from flexfl.cli.show import CellLines, show_outcomes
+    from flexfl.cli.show import CellLines, show_notes, show_outcomes
     from flexfl.experiments import run_cells, run_cells_on_ray, run_unfinished
 
     def execute(unfinished: Sequence[Cell]) -> list[Outcome]:
@@ -52,6 +52,7 @@ def run_many(
             finished = len(cells) - len(unfinished)
             console.print(f"{finished} of {len(cells)} runs are finished already", soft_wrap=True)
         ensure_datasets(console, [cell.spec for cell in unfinished])
+        show_notes(console, [cell.spec for cell in unfinished])
         with CellLines(console, unfinished) as lines:
             if on == "ray":
                 return run_cells_on_ray(unfinished, cpus=jobs, resume=resume, on_change=lines.update)
@@ -65,7 +66,7 @@ def run_many(
         show_outcomes(console, outcomes)
     for outcome in outcomes:
         if outcome.state == "failed":
-            typer.echo(f"flexfl: {outcome.cell.name} failed: {outcome.error}", err=True)
+            typer.echo(f"flexfl: {outcome.cell.name} failed: {as_command(outcome.error)}", err=True)
     if any(outcome.state == "stopped" for outcome in outcomes):
         typer.echo(f"flexfl: stopped; resume with: {shlex.join(resume_command)}", err=True)
         raise typer.Exit(INTERRUPTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from types import TracebackType
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from flexfl.report.evidence import Evidence
     from flexfl.results.observer import Live as LiveProgress
     from flexfl.results.observer import Progress as RunProgress
+    from flexfl.results.observer import RunInfo
+    from flexfl.spec.schema import Spec
 
     AnyProgress = RunProgress | LiveProgress
 
@@ -57,6 +59,9 @@ class ProgressLine(Observer):
         if self._console.is_terminal:
             self._live.stop()
 
+    def begin(self, run: RunInfo) -> None:
+        _show_notes(self._console, run.notes)
+
     def iteration(self, progress: RunProgress, record: Mapping[str, Any]) -> None:
         self.update(progress)
 
@@ -82,6 +87,16 @@ class ProgressLine(Observer):
         )
         costs = Text("average cost  ", style="dim") + _costs(progress)
         self._live.update(Group(self._bar, _evaluation(progress), costs), refresh=True)
+
+
+def show_notes(console: Console, specs: Sequence[Spec]) -> None:
+    """Print what runs will do that their settings do not show, each note once."""
+    _show_notes(console, dict.fromkeys(note for spec in specs for note in spec.notes()))
+
+
+def _show_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(f"note: {note}", soft_wrap=True)
 
 
 def _evaluation(progress: AnyProgress) -> Text:

@@ -49,7 +49,7 @@ def sweep(
     command += [] if jobs is None else ["--jobs", str(jobs)]
     run_many(console, cells, command, jobs=jobs or cores(), on=on.value, as_json=as_json, table=not quiet)
     if not as_json:
-        console.print(f"report         flexfl report {base}/*/*", soft_wrap=True)
+        console.print(f"report         flexfl report {base}", soft_wrap=True)
 
 
 def cores() -> int:

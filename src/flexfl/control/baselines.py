@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -11,8 +11,8 @@ from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.compress.base import Choices
 from flexfl.control.policy import ComputeRule, Rule, Scope, SendRule
 from flexfl.costs.base import Cost
+from flexfl.parameters import KNOBS, Whole, share
 from flexfl.parameters import Rule as NumberRule
-from flexfl.parameters import Whole, share
 from flexfl.streams import Moment
 
 Ratio = Annotated[
@@ -131,6 +131,8 @@ class Randomised:
     """The paper's baseline: fixed probabilities that meet the budgets on average."""
 
     send_ratio: Ratio
+    decides: ClassVar[tuple[str, ...]] = KNOBS
+    keeps_budgets: ClassVar[bool] = True
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
         if scope.budget is None:
@@ -144,7 +146,10 @@ class Randomised:
 
 @dataclass(frozen=True)
 class Full:
-    """Everyone computes and everything is sent: distributed SGD."""
+    """Everyone computes and everything is sent: distributed SGD. Budgets are not used."""
+
+    decides: ClassVar[tuple[str, ...]] = KNOBS
+    keeps_budgets: ClassVar[bool] = False
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
         return FixedCompute()
@@ -155,9 +160,14 @@ class Full:
 
 @dataclass(frozen=True)
 class Periodic:
-    """Everyone computes; clients send everything in every `send_every`-th iteration, the server always."""
+    """Everyone computes; clients send everything in every `send_every`-th iteration, the server always.
+
+    Budgets are not used.
+    """
 
     send_every: Annotated[int, Whole(1, "m: send in every m-th iteration")]
+    decides: ClassVar[tuple[str, ...]] = ("uplink",)
+    keeps_budgets: ClassVar[bool] = False
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
         return FixedCompute()
@@ -168,9 +178,14 @@ class Periodic:
 
 @dataclass(frozen=True)
 class TopKRatio:
-    """Everyone computes; clients and server send their k_r·d largest components, with error feedback."""
+    """Everyone computes; clients and server send their k_r·d largest components, with error feedback.
+
+    Budgets are not used.
+    """
 
     send_ratio: Ratio
+    decides: ClassVar[tuple[str, ...]] = ("uplink", "downlink")
+    keeps_budgets: ClassVar[bool] = False
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
         return FixedCompute()
@@ -181,9 +196,11 @@ class TopKRatio:
 
 @dataclass(frozen=True)
 class FixedProb:
-    """Clients compute with a fixed probability; everything is sent."""
+    """Clients compute with a fixed probability; everything is sent. Budgets are not used."""
 
     compute_prob: Prob
+    decides: ClassVar[tuple[str, ...]] = ("compute",)
+    keeps_budgets: ClassVar[bool] = False
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
         return FixedCompute(scope.pick(self.compute_prob))

@@ -23,7 +23,7 @@ from flexfl.control.policy import ComputeRule, SendRule
 from flexfl.control.queues import RemoteQueue
 from flexfl.costs.available import Available, unavailable
 from flexfl.costs.base import Cost, CostModel, Measured
-from flexfl.errors import CostError, DecisionError, Fault, InputError
+from flexfl.errors import CostError, DecisionError, Fault, InputError, rule_error
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment, Streams
 
@@ -116,10 +116,8 @@ class _Controlled:
         self._measured = cost if isinstance(cost, Measured) else None
         shape = np.shape(rule.pressure)
         if np.isfinite(rule.pressure).all() and shape != entities.shape:
-            field, must = (
-                f"control.policy ({self._rule_name})",
-                f"must have a queue of shape {entities.shape}",
-            )
+            field = f"control.policy ({self._rule_name})"
+            must = f"must have a queue of shape {entities.shape}"
             remedy = f"make it with scope.queue(…), or give the budget of {role} that shape"
             raise InputError([Fault(field, must, shape, remedy)], "the policy")
 
@@ -140,7 +138,10 @@ class _Controlled:
         """Return what the rule decides, one for each entity."""
         # A copy: a rule may go on to change its own array, and records keep this one.
         cost = self._seen(cost)
-        decision = np.array(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
+        try:
+            decision = np.array(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
+        except Exception as error:
+            raise rule_error(error, self._rule_name, "decide", self.role, moment.iteration) from error
         if decision.shape == moment.shape:
             return decision
         try:
@@ -269,7 +270,12 @@ class Sender(_Controlled):
     def prepare(self, iteration: int) -> tuple[FloatArray, Moment]:
         """Draw the cost before b is known; return the threshold that the rule will ask about, and when."""
         self._ahead = moment, cost = self._open(iteration)
-        return self.rule.cut(self._seen(cost)), moment
+        try:
+            cut = self.rule.cut(self._seen(cost))
+            np.broadcast_to(np.multiply(cut, 1.0), moment.shape)  # numbers, one for each entity
+        except Exception as error:
+            raise rule_error(error, self._rule_name, "cut", self.role, iteration) from error
+        return cut, moment
 
     def decide(self, iteration: int, vectors: Vectors) -> Sending:
         """Solve P3.2 (or P3.3) and charge (17) (or (18))."""

@@ -12,10 +12,11 @@ import numpy as np
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
 from flexfl.compress.base import Compressor, LargestFirst, Offers
 from flexfl.compress.message import Message, message_bytes
-from flexfl.control.policy import ByKnob
+from flexfl.control.knobs import Knob, Sender
+from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule
 from flexfl.control.setup import Setup
 from flexfl.costs.base import CostModel
-from flexfl.errors import CostError, DecisionError, Fault, InputError, in_words
+from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, in_words
 from flexfl.parameters import KNOBS
 from flexfl.streams import Entities, Moment, Streams
 
@@ -50,8 +51,8 @@ def _attempt(field: str, rule: str, thing: object, remedy: str, work: Callable[[
         work()
     except InputError as error:
         return list(error.faults)
-    except (CostError, DecisionError) as error:  # which say it all themselves
-        return [Fault(field, f"is refused: {error}", type(thing).__name__)]
+    except (CostError, DecisionError, RuleError) as error:  # which say it all themselves
+        return [Fault(field, "is refused", type(thing).__name__, str(error))]
     except Exception as error:
         return [Fault(field, f"{rule} ({in_words(error)})", type(thing).__name__, remedy)]
     return []
@@ -115,22 +116,59 @@ def _policy(setup: Setup, moment: Moment) -> list[Fault]:
     trial = replace(setup, policy=policy, costs={knob: copy.deepcopy(setup.costs[knob])})
 
     def work() -> None:
-        own = replace(trial, policy=copy.deepcopy(policy))
+        own = replace(trial, policy=_Rules(copy.deepcopy(policy)))
+        tried: Knob | Sender
         if knob == "compute":
-            own.knob(entities, dim).decide(0)
-            return
-        largest_first = isinstance(setup.compressors[knob], LargestFirst)
-        sender = own.sender(knob, entities, dim)
-        sender.prepare(0)
-        sender.decide(0, _Zeros(entities.shape, dim, largest_first))
-        sender.state()
+            tried = computing = own.knob(entities, dim)
+            computing.decide(0)
+        else:
+            tried = sender = own.sender(knob, entities, dim)
+            sender.prepare(0)
+            largest_first = isinstance(setup.compressors[knob], LargestFirst)
+            sender.decide(0, _Choices(entities.shape, dim, largest_first))
+        _check_memory(tried, setup.compressors.get(knob))
 
     rule, remedy = f"must make a rule that decides for {knob}", "see flexfl.control.Policy"
     return _attempt("control.policy", rule, policy, remedy, work)
 
 
 @dataclass(frozen=True)
-class _Zeros:
+class _Rules:
+    """A policy whose rules are looked at before they are used."""
+
+    policy: Policy
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        rule = self.policy.compute_rule(scope)
+        self._check(rule, "compute_rule")
+        return rule
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        rule = self.policy.send_rule(scope)
+        self._check(rule, "send_rule")
+        return rule
+
+    def _check(self, rule: object, method: str) -> None:
+        if isinstance(rule, type):
+            raise TypeError(f"{method} returned the class {rule.__name__}, not an object of it")
+        for needed in ("decide", "charge", "pressure"):
+            if not hasattr(rule, needed):
+                raise TypeError(f"{method} returned {rule!r} without {needed}; subclass flexfl.control.Rule")
+
+
+def _check_memory(tried: Knob | Sender, compressor: Compressor | None) -> None:
+    """Raise for a memory that no checkpoint could keep."""
+    for part in (tried.rule, tried.cost, compressor):
+        has = {name for name in ("state", "restore") if callable(getattr(part, name, None))}
+        if len(has) == 1:
+            raise TypeError(f"{type(part).__name__} has {min(has)}, but a memory needs state and restore")
+    for name, array in tried.state().items():
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"{name} of its state is an array of {array.dtype}, not of numbers")
+
+
+@dataclass(frozen=True)
+class _Choices:
     """Vectors b that are all zero, as those of clients that have not computed yet."""
 
     shape: tuple[int, ...]

@@ -128,9 +128,13 @@ def _read_npz(path: Path, wanted: Sequence[str] = ARRAYS) -> dict[str, NDArray[A
             missing = [name for name in wanted if name not in archive]
             if not missing:
                 return {name: archive[name] for name in wanted}
+    except FileNotFoundError as error:
+        remedy = "check the path; in a TOML file it is relative to that file"
+        raise InputError([Fault("data.path", "must name a file that exists", str(path), remedy)]) from error
     except _UNREADABLE as error:
-        remedy = "save it with numpy.savez"
-        fault = Fault("data.path", f"must be an .npz file of plain arrays ({error})", str(path), remedy)
+        reason = "it is another kind of file, or holds Python objects" if "pickle" in str(error) else error
+        remedy = f"save it with numpy.savez(path, {', '.join(f'{name}=…' for name in wanted)})"
+        fault = Fault("data.path", f"must be an .npz file of plain arrays ({reason})", str(path), remedy)
         raise InputError([fault]) from error
     rule = f"must hold the arrays {', '.join(wanted)}"
     raise InputError([Fault("data.path", rule, f"{path} without {', '.join(missing)}", "add them")])

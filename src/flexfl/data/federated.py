@@ -15,6 +15,7 @@ from torch import Tensor
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.data import partition as partitions
 from flexfl.errors import Fault, InputError
+from flexfl.parameters import as_number
 from flexfl.streams import Streams
 
 Pair = tuple[Any, Any]
@@ -61,11 +62,14 @@ class Federated:
         """
         recipe = partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before the data's
         train_x, train_y = _tensors(train, "train")
-        if clients < 1:
-            raise InputError([Fault("data.clients", "must be at least one", clients, "give the number N")])
+        if not isinstance(clients, int | np.integer) or isinstance(clients, bool) or clients < 1:
+            remedy = as_number(clients) or "give the number N"
+            raise InputError([Fault("data.clients", "must be a whole number ≥ 1", clients, remedy)])
         if clients > len(train_x):
             rule = f"must be at most the number of training samples, {len(train_x)}"
             raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
+        if faults := _label_faults(train_y, "labels"):  # else a partition by label would stumble over them
+            raise InputError(faults, "the data")
         generator = Streams(seed).generator("partition")
         labels = np.asarray(train_y.reshape(len(train_y), -1)[:, 0])
         parts = partitions.split(partition, labels, clients, generator)
@@ -78,10 +82,19 @@ class Federated:
         Raises:
             InputError: The data are not valid, or their shapes differ between clients.
         """
-        if not clients:
+        if isinstance(clients, Mapping):
+            rule = "must be a list with a pair for each client"
+            remedy = "give list(clients.values()); the order numbers the clients"
+            raise InputError([Fault("data.clients", rule, type(clients).__name__, remedy)])
+        if not len(clients):
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
         pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
         faults = []
+        for n, (_, labels) in enumerate(pairs):
+            if labels.is_floating_point() != pairs[0][1].is_floating_point():
+                rule = f"must have labels of {pairs[0][1].dtype} like client 0"
+                faults.append(Fault(f"data of client {n}", rule, str(labels.dtype), "convert them"))
+            faults += _label_faults(labels, f"labels of client {n}")
         for what, like in (("features", pairs[0][0]), ("labels", pairs[0][1])):
             rule = f"must have {what} of shape {tuple(like.shape[1:])} like client 0"
             arrays = [pair[0] if what == "features" else pair[1] for pair in pairs]
@@ -118,8 +131,8 @@ class Federated:
             faults.append(Fault("data (test)", rule, tuple(test_x.shape[1:]), "reshape them"))
         if content is None and test_x is not None and not torch.isfinite(test_x).all():
             faults.append(Fault("data (test)", "must be finite", "NaN or infinity", "clean it"))
-        if y.ndim == 1 and not y.is_floating_point() and int(y.min()) < 0:
-            faults.append(Fault("data (labels)", "must be classes from 0 on", int(y.min()), "renumber them"))
+        if test_y is not None:
+            faults += _label_faults(test_y, "test labels") + _other_labels(test_y, y)
         if faults:
             raise InputError(faults, "the data")
         return cls(x, y, test_x, test_y, parts, content)
@@ -184,13 +197,54 @@ class Federated:
         return digest.hexdigest()
 
 
+def _label_faults(labels: Tensor, what: str) -> list[Fault]:
+    """Return the fault of labels that are neither classes from 0 on nor finite numbers."""
+    field = f"data ({what})"
+    if labels.is_floating_point():
+        finite = torch.isfinite(labels.reshape(len(labels), -1)).all(dim=1)
+        if not finite.all():
+            place = int((~finite).nonzero()[0])
+            found = f"{labels[place].tolist()} in sample {place}"
+            return [Fault(field, "must be finite", found, "leave such samples out")]
+    elif labels.ndim == 1 and (least := int(labels.min())) < 0:
+        remedy = "renumber the classes from 0, or leave samples without a label out"
+        return [Fault(field, "must be classes from 0 on", least, remedy)]
+    return []
+
+
+def _other_labels(test: Tensor, train: Tensor) -> list[Fault]:
+    """Return the fault of test labels that are of another kind than those for training."""
+    if test.is_floating_point() != train.is_floating_point():
+        kind = "numbers" if train.is_floating_point() else "whole numbers (classes)"
+        remedy = "convert them: y.float()" if train.is_floating_point() else "convert them: y.long()"
+        rule = f"must be {kind}, as in training ({train.dtype})"
+        return [Fault("data (test labels)", rule, str(test.dtype), remedy)]
+    if test.shape[1:] != train.shape[1:]:
+        rule = f"must have the shape {tuple(train.shape[1:])} for each sample, as in training"
+        return [Fault("data (test labels)", rule, tuple(test.shape[1:]), "reshape them")]
+    return []
+
+
+def _tensor(given: Any, what: str, part: str) -> Tensor:
+    try:
+        return torch.as_tensor(given).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).partition(". ")[0]
+        remedy = "convert them to an array of numbers, one row for each sample"
+        if part == "labels":
+            remedy = "number the classes: numpy.unique(y, return_inverse=True)[1]"
+        rule = f"must have {part} that are numbers ({reason})"
+        raise InputError([Fault(f"data ({what})", rule, type(given).__name__, remedy)]) from error
+
+
 def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
     try:
         given_x, given_y = pair
-        features, labels = torch.as_tensor(given_x), torch.as_tensor(given_y)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError) as error:
         rule = f"must be a pair of arrays, features and labels ({error})"
-        raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, "give (x, y)")]) from error
+        remedy = "give a list of pairs, [(x, y), …]" if what.startswith("client") else "give (x, y)"
+        raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, remedy)]) from error
+    features, labels = _tensor(given_x, what, "features"), _tensor(given_y, what, "labels")
     if not features.ndim or not labels.ndim or len(features) != len(labels) or not len(features):
         rule = "must have as many labels as samples, and at least one"
         sizes = tuple(len(array) if array.ndim else 0 for array in (features, labels))

@@ -109,7 +109,7 @@ def run_demo(plan: Plan, out: Path, *, on_step: Callable[[str], None], on_live: 
         FlexFLError: The run failed; the logs of the processes are kept.
     """
     if out.exists():
-        raise RunDirectoryError(f"{out} exists already; choose another --out")
+        raise RunDirectoryError(f"{out} exists already; choose another out=…")
     folder = Path(tempfile.mkdtemp(prefix="flexfl-demo-"))
     try:
         on_step(f"creating certificates, starting {len(plan.roster)} clients")

@@ -59,6 +59,7 @@ class ServerJob:
         latest: the age in iterations beyond which an update is refused; None to accept any.
         by_client: record each client's numbers, too.
         budgets: the mean budget of each knob; None for no limit.
+        notes: what the run does that its settings do not show.
         observers: the trackers of the spec.
     """
 
@@ -78,4 +79,5 @@ class ServerJob:
     latest: int | None
     by_client: bool
     budgets: Mapping[str, float | None]
+    notes: Sequence[str]
     observers: Sequence[Observer] = ()

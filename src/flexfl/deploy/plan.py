@@ -143,6 +143,7 @@ def server_job(plan: Plan) -> ServerJob:
         latest=spec.deploy.latest,
         by_client=spec.record.clients,
         budgets={knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS},
+        notes=spec.notes(),
         observers=build_trackers(spec),
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 from flexfl.deploy.nvflare.kits import RESERVED, Project
 from flexfl.errors import Fault, InputError
 from flexfl.parameters import is_number
+from flexfl.spec.load import toml_fault
 
 PROJECT_FILE = "project.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -29,7 +30,10 @@ def read_project(path: Path) -> Project:
         InputError: Lists all faults of the file.
     """
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError([toml_fault(text, error)], str(path)) from error
     except (OSError, ValueError) as error:
         rule = f"must be a TOML file with {', '.join(_KEYS)}"
         raise InputError([Fault("PROJECT", rule, str(path), str(error))], "the command") from error

@@ -53,6 +53,8 @@ class Record:
         before = Run(self._directory.path)
         # What the directory holds was reported to all observers before it was committed.
         done = min(len(before.iterations["iteration"]), server.iteration)
+        for note in job.notes:
+            self._directory.note(note)
         self._directory.rewind(done)
         server.forget(done)
         before = Run(self._directory.path)
@@ -66,6 +68,7 @@ class Record:
                 start=done,
                 spec=job.spec,
                 budgets=job.budgets,
+                notes=job.notes,
             )
         )
         for number in sorted(server.records):

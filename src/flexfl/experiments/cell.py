@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flexfl.errors import FlexFLError
+from flexfl.errors import FlexFLError, FlexFLWarning
 from flexfl.results.observer import Observer, Progress
 from flexfl.results.run import SPEC_FILE, read_spec
 from flexfl.spec.schema import Spec
@@ -104,7 +105,9 @@ def run_cell(
         engine = cell.spec.engine.model_copy(update={"threads": thread_count(cell, share, resume)})
         spec = cell.spec.model_copy(update={"engine": engine})
         try:
-            summary = simulate(spec, out=cell.out, resume=resume, observers=[_Reporter(report)]).summary
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FlexFLWarning)  # they are in the summary
+                summary = simulate(spec, out=cell.out, resume=resume, observers=[_Reporter(report)]).summary
         except RunInterruptedError as stopped:
             return {"state": "stopped", "error": str(stopped)}
         accuracy = summary["test_accuracy"]

@@ -61,7 +61,7 @@ def run_cells_on_ray(
                 try:
                     marker = markers.above(out)
                 except OSError as error:
-                    reason = f"{out} cannot be created ({error.strerror}); choose another --out"
+                    reason = f"{out} cannot be created ({error.strerror}); choose another out=…"
                     update(number, state="failed", error=reason)
                     continue
                 running.start(_Task(number, replace(cell, out=out), resume, fresh, marker, Path.cwd()))
@@ -173,7 +173,7 @@ def _run_task(task: _Task, board: Any) -> dict[str, Any]:
     """Run a task in a worker, and return the final fields of its outcome."""
     if not task.marker.exists():
         rule = f"{task.marker.parent} is not the same folder on the node {socket.gethostname()}"
-        remedy = "run directories must be on storage that all nodes share; choose another --out"
+        remedy = "run directories must be on storage that all nodes share; choose another out=…"
         return {"state": "failed", "error": f"{rule}; {remedy}"}
     with suppress(OSError):  # where relative paths and modules of the spec are found
         os.chdir(task.folder)

@@ -25,8 +25,8 @@ from typing import Any
 
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.experiments.cell import Cell
-from flexfl.spec.load import load_given, merged, seeds_of
-from flexfl.spec.schema import parse
+from flexfl.spec.load import load_given, merged, seeds_of, toml_fault, with_paths
+from flexfl.spec.schema import Spec, parse
 
 _KEYS = ("base", "seeds", "set", "grid", "variant")
 
@@ -66,13 +66,14 @@ class Axis:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A parsed sweep file; `variants` maps names to overrides."""
+    """A parsed sweep file; `variants` maps names to overrides, paths in them are relative to `folder`."""
 
     base: Mapping[str, Any]
     name: str
     seeds: tuple[int, ...]
     axes: tuple[Axis, ...]
     variants: Mapping[str, Mapping[str, Any]]
+    folder: Path = Path()
 
     def cells(self, out: Path) -> list[Cell]:
         """Return all cells, seed by seed, so that an interrupted sweep has results of every combination.
@@ -86,7 +87,7 @@ class Sweep:
         combinations = list(self._combinations())
         cells, faults = [], _shared_folders([label for label, _ in combinations])
         for seed, (label, given) in itertools.product(self.seeds, combinations):
-            seeded = merged(given, {"train": {"seed": seed}})
+            seeded = with_paths(merged(given, {"train": {"seed": seed}}), self.folder)
             try:
                 directory = out / folder_name(label) / f"seed-{seed}"
                 cells.append(Cell(f"{label}, seed {seed}", parse(seeded), directory))
@@ -128,13 +129,16 @@ def load_sweep(path: Path) -> Sweep:
         InputError: Lists every fault of the file.
     """
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError([toml_fault(text, error)], str(path)) from error
+    except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         fault = Fault("FILE", "must be a TOML file with a sweep", str(path), reason)
         raise InputError([fault], "the command") from error
     faults = [
-        Fault(key, "is not a key of a sweep", value, nearest(key, _KEYS))
+        Fault(key, "is not a key of a sweep", value, _instead_of(key))
         for key, value in given.items()
         if key not in _KEYS
     ]
@@ -174,7 +178,14 @@ def load_sweep(path: Path) -> Sweep:
     start = {} if base is None else load_given(base, beside=path.parent)
     if seeds is None:
         seeds = (_table(start.get("train")).get("seed", 1),)
-    return Sweep(merged(start, given.get("set", {})), path.stem, seeds, axes, variants)
+    return Sweep(merged(start, given.get("set", {})), path.stem, seeds, axes, variants, path.parent)
+
+
+def _instead_of(key: str) -> str:
+    """Return the remedy for a key that a sweep does not have."""
+    if key in Spec.model_fields:
+        return f"write set.{key} for all cells; or is it a spec, for flexfl run?"
+    return nearest(key, _KEYS)
 
 
 def _table(given: Any) -> Mapping[str, Any]:

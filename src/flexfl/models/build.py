@@ -44,7 +44,14 @@ def build_model(name: str, options: Mapping[str, Any], streams: Streams) -> nn.M
 
 
 def check_model(
-    module: nn.Module, sample: Tensor, labels: Tensor, classes: int | None, loss: Loss, *, plain_loss: bool
+    module: nn.Module,
+    sample: Tensor,
+    labels: Tensor,
+    classes: int | None,
+    loss: Loss,
+    *,
+    plain_loss: bool,
+    least: int = 0,
 ) -> list[Fault]:
     """Return the faults that prevent this module from being trained on these samples with this loss.
 
@@ -55,13 +62,14 @@ def check_model(
         classes: Number of classes; None if labels are not classes.
         loss: The loss.
         plain_loss: Whether it is our default loss, whose requirements on outputs and labels are known.
+        least: The least class of all labels.
     """
     if faults := _parameter_faults(module):
         return faults
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         # On a copy: a forward pass may change buffers.
         output = _attempt(lambda: copy.deepcopy(module)(sample))
-        if fault := _output_fault(output, sample, labels, classes, plain_loss=plain_loss):
+        if fault := _output_fault(output, sample, labels, classes, plain_loss=plain_loss, least=least):
             return [fault]
         value = _attempt(lambda: loss(output, labels))
     fault = _loss_fault(value, output, labels)
@@ -89,21 +97,31 @@ def _parameter_faults(module: nn.Module) -> list[Fault]:
 
 
 def _output_fault(
-    output: Any, sample: Tensor, labels: Tensor, classes: int | None, *, plain_loss: bool
+    output: Any, sample: Tensor, labels: Tensor, classes: int | None, *, plain_loss: bool, least: int
 ) -> Fault | None:
     """Return the fault of a model's output, which is a text if the model has failed."""
     if isinstance(output, str):
+        if not sample.is_floating_point():  # and not what an embedding would take
+            is_image = sample.dtype == torch.uint8
+            remedy = "convert to float32, e.g. x / 255" if is_image else "convert to float32: x.float()"
+            return Fault("data (features)", f"must fit the model ({output})", str(sample.dtype), remedy)
         rule = f"must accept samples of the data ({output})"
         return Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")
     if not isinstance(output, Tensor):
         rule = "must return one tensor of outputs"
         return Fault("model", rule, type(output).__name__, "wrap it in a module that returns it")
     if plain_loss and classes is not None and (output.ndim != 2 or output.shape[1] < classes):
+        if least > 0 and output.ndim == 2 and output.shape[1] >= classes - least:
+            found = f"{least} to {classes - 1}"
+            return Fault("data (labels)", "must be classes from 0 on", found, f"give y - {least}")
         rule = f"must return one output for each of the {classes} classes"
         return Fault("model", rule, tuple(output.shape[1:]), f"end with nn.Linear(…, {classes})")
     if plain_loss and labels.is_floating_point() and output.shape != labels.shape:
+        are_whole = labels.ndim == 1 and bool((labels == labels.round()).all())
+        remedy = "for classes give y.long(); else reshape the labels, or give a loss"
+        remedy = remedy if are_whole else "reshape the labels, or give a loss"
         rule = f"must have outputs of the labels' shape {tuple(labels.shape[1:])} for the squared error"
-        return Fault("model", rule, tuple(output.shape[1:]), "reshape the labels, or give a loss")
+        return Fault("model", rule, tuple(output.shape[1:]), remedy)
     return None
 
 
@@ -112,7 +130,9 @@ def _loss_fault(value: Any, output: Tensor, labels: Tensor) -> Fault | None:
     if isinstance(value, str):
         rule = f"must accept the model's outputs and the labels ({value})"
         shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
-        return Fault("loss", rule, shapes, "reshape the labels, or give another loss")
+        column = labels.ndim == 2 and labels.shape[1] == 1
+        remedy = "give the labels as y.squeeze(1)" if column else "reshape the labels, or give another loss"
+        return Fault("loss", rule, shapes, remedy)
     if not isinstance(value, Tensor) or value.ndim != 0:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         return Fault("loss", "must return the mean loss of a minibatch, one number", shape, "take the mean")

@@ -14,6 +14,7 @@ from flexfl.report.partition_figure import write_partitions
 from flexfl.report.partitions import partition_maps
 from flexfl.results import Run
 from flexfl.results.files import create_output_folder
+from flexfl.results.run import SPEC_FILE, runs_below
 
 __all__ = ["write_report"]
 
@@ -24,7 +25,7 @@ def write_report(directories: Sequence[Path], out: Path) -> Path:
     Runs that differ only in `train.seed` are drawn as one curve with a band.
 
     Args:
-        directories: The run directories.
+        directories: The run directories, or folders of them.
         out: The folder to write to.
 
     Raises:
@@ -33,13 +34,21 @@ def write_report(directories: Sequence[Path], out: Path) -> Path:
     """
     if not directories:
         raise InputError([Fault("directories", "must name at least one run", list(directories))], "report")
-    runs = [Run(directory) for directory in _distinct(directories)]
+    found = [run for directory in directories for run in _runs_in(Path(directory))]
+    runs = [Run(directory) for directory in _distinct(found)]
     groups = group_runs(runs)
     sections = sections_of(groups)
     create_output_folder(out)
     maps = partition_maps(groups)
     figures = write_figures(sections, out) + write_partitions(maps, out)
     return write_page(groups, sections, figures, out / "report.html", maps)
+
+
+def _runs_in(directory: Path) -> list[Path]:
+    """Return a run directory itself, else all runs in a folder; else itself, for `Run` to refuse it."""
+    if (directory / SPEC_FILE).is_file():
+        return [directory]
+    return runs_below(directory) or [directory]
 
 
 def _distinct(directories: Sequence[Path]) -> list[Path]:

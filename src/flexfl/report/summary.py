@@ -77,6 +77,7 @@ def notes_of(group: Group) -> list[str]:
     if len(counts) > 1:
         listed = ", ".join(str(count) for count in counts)
         notes.append(f"runs have {listed} iterations: truncated to the first {counts[0]}")
+    notes += dict.fromkeys(note for run in group.runs for note in (run.summary or {}).get("notes", ()))
     seeds = [run.seed for run in group.runs]
     if len(set(seeds)) < len(seeds):
         notes.append("a seed occurs more than once: the deviation is too small")

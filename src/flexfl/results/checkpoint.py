@@ -81,7 +81,7 @@ def read_checkpoint(path: Path, digest: str) -> dict[str, NDArray[Any]]:
     Raises:
         RunDirectoryError: The file cannot be read, or its content is not what was written.
     """
-    remedy = "restore the file from a backup, or start a new run in another --out"
+    remedy = "restore the file from a backup, or start a new run in another out=…"
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "blake2b").hexdigest()

@@ -67,20 +67,15 @@ class RunDirectory:
         objects: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
-        exists = (path / SPEC_FILE).exists()
-        if exists and not resume:
-            raise RunDirectoryError(
-                f"{path} already holds a run; add --resume to continue it, or choose another --out"
-            )
-        if not exists and path.exists() and not _is_aborted_start(_entries(path)):
-            raise RunDirectoryError(f"{path} is not empty and holds no run; choose another --out")
+        _holds_run(path, resume)  # before the lock: a folder that is refused stays as it is
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = f"{path} cannot be created ({error.strerror}); choose another --out"
+            reason = f"{path} cannot be created ({error.strerror}); choose another out=…"
             raise RunDirectoryError(reason) from error
         self._lock = _lock(path)
         try:
+            exists = _holds_run(path, resume)  # again: another process may have been here meanwhile
             wanted = tomllib.loads(spec_toml)
             threads = wanted.get("engine", {}).get("threads")
             before = read_spec(path).get("engine", {}).get("threads") if exists else threads
@@ -92,6 +87,8 @@ class RunDirectory:
                     if entry.name != ".lock":
                         entry.unlink()
             self.store = MetricStore(path / METRICS_FILE, create=not exists)
+            if exists:
+                self.store.check()
             self._check_identity(identity, fresh=not exists)
             self._check_objects(objects or {}, fresh=not exists)
             self._check_length(wanted["train"]["iterations"])
@@ -173,7 +170,7 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"train.iterations must be at least the {found[0]} that {self.path} has done, "
                 f"got {iterations}; set it to that or more, or to a number at which the run was "
-                "evaluated, or choose another --out"
+                "evaluated, or choose another out=…"
             )
 
     def _check_identity(self, identity: Mapping[str, str], *, fresh: bool) -> None:
@@ -184,7 +181,7 @@ class RunDirectory:
                 self.store.close()
                 raise RunDirectoryError(
                     f"{self.path} belongs to another run: its {key} is {found}, got {value}; "
-                    f"use the same {key}, or choose another --out"
+                    f"use the same {key}, or choose another out=…"
                 )
 
     def _check_objects(self, objects: Mapping[str, str], *, fresh: bool) -> None:
@@ -198,11 +195,27 @@ class RunDirectory:
             refuse_other_spec(self.path, differ)
 
 
+def _holds_run(path: Path, resume: bool) -> bool:
+    """Return whether a folder holds a run.
+
+    Raises:
+        RunDirectoryError: There is one, which is not to be resumed; or the folder holds something else.
+    """
+    if (path / SPEC_FILE).exists():
+        if not resume:
+            remedy = "add resume=True to continue it, or choose another out=…"
+            raise RunDirectoryError(f"{path} already holds a run; {remedy}")
+        return True
+    if path.exists() and not _is_aborted_start(_entries(path)):
+        raise RunDirectoryError(f"{path} is not empty and holds no run; choose another out=…")
+    return False
+
+
 def _entries(path: Path) -> list[Path]:
     try:
         return list(path.iterdir())
     except NotADirectoryError as error:
-        raise RunDirectoryError(f"{path} must be a folder, got a file; choose another --out") from error
+        raise RunDirectoryError(f"{path} must be a folder, got a file; choose another out=…") from error
 
 
 _LEFTOVERS = {".lock", f"{SPEC_FILE}.partial", PARTITION_FILE, f"{PARTITION_FILE}.partial"} | {
@@ -223,7 +236,7 @@ def _lock(path: Path) -> int:
     try:
         handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        reason = f"{path} cannot be written ({error.strerror}); choose another --out"
+        reason = f"{path} cannot be written ({error.strerror}); choose another out=…"
         raise RunDirectoryError(reason) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -267,7 +280,7 @@ def refuse_other_spec(path: Path, differ: list[str], others: int = 0) -> None:
     """
     if differ:
         lines = [f"  {difference}" for difference in differ] + [f"and {others} more do"] * bool(others)
-        remedy = "use the same settings, or choose another --out"
+        remedy = "use the same settings, or choose another out=…"
         raise RunDirectoryError("\n".join([f"{path} belongs to another run:", *lines, remedy]))
 
 

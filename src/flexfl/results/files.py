@@ -8,12 +8,12 @@ from pathlib import Path
 from flexfl.errors import FlexFLError
 
 
-def create_output_folder(path: Path, field: str = "--out") -> None:
+def create_output_folder(path: Path, field: str = "out=…") -> None:
     """Create a user-supplied output folder, and check that it is writable.
 
     Args:
         path: The folder; missing parents are created, too.
-        field: The option that named it, for the error message.
+        field: The argument that named it, for the error message.
 
     Raises:
         FlexFLError: The folder cannot be created or written to.
@@ -24,7 +24,7 @@ def create_output_folder(path: Path, field: str = "--out") -> None:
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        raise FlexFLError(f"{field} must be a writable folder, got {path} ({reason}); choose another")
+        raise FlexFLError(f"{path} must be a writable folder ({reason}); choose another {field}")
 
 
 def write_text(path: Path, text: str) -> None:

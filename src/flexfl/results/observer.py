@@ -38,6 +38,7 @@ class RunInfo:
         start: the iteration that it begins or resumes with.
         spec: the resolved settings, as TOML knows them.
         budgets: the mean budget of each knob; None for no limit.
+        notes: what the run does that its settings do not show.
     """
 
     path: Path | None
@@ -47,6 +48,7 @@ class RunInfo:
     start: int = 0
     spec: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, float | None] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 class Observer:

@@ -46,7 +46,7 @@ class Run:
         self.directory = Path(directory)
         self._until = until
         if not (self.directory / SPEC_FILE).is_file():
-            raise RunDirectoryError(f"{self.directory} holds no run ({SPEC_FILE} is missing)")
+            raise _no_run(self.directory)
         store = MetricStore(self.directory / METRICS_FILE)
         try:
             self.model = store.meta("model")
@@ -85,7 +85,9 @@ class Run:
         try:
             return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
         except (OSError, ValueError) as error:
-            raise RunDirectoryError(f"{path} cannot be read ({error}); --resume writes it again") from error
+            raise RunDirectoryError(
+                f"{path} cannot be read ({error}); resume=True writes it again"
+            ) from error
 
     def _is_cut(self, spec: Mapping[str, Any]) -> bool:
         return self._until is not None and spec["train"]["iterations"] > self._until
@@ -109,6 +111,23 @@ class Run:
     def budget(self, knob: str) -> float | None:
         """Return the budget of `knob`, averaged over clients; None if some client has no limit."""
         return mean_budget(self.spec.get("budget", {}).get(knob), clients=self.spec["data"]["clients"])
+
+
+def _no_run(directory: Path) -> RunDirectoryError:
+    """Return what to say of a folder without a run."""
+    if not directory.exists():
+        return RunDirectoryError(f"{directory} holds no run: there is no such folder; check the name")
+    if not directory.is_dir():
+        return RunDirectoryError(f"{directory} holds no run: it is a file; give the folder of a run")
+    if inside := runs_below(directory):
+        some = ", ".join(map(str, inside[:3])) + (f" and {len(inside) - 3} more" if len(inside) > 3 else "")
+        return RunDirectoryError(f"{directory} holds no run itself, but runs in folders; give one: {some}")
+    return RunDirectoryError(f"{directory} holds no run ({SPEC_FILE} is missing)")
+
+
+def runs_below(directory: Path) -> list[Path]:
+    """Return the run directories in a folder, at any depth, in order of their names."""
+    return sorted(path.parent for path in directory.rglob(SPEC_FILE) if (path.parent / METRICS_FILE).exists())
 
 
 def _cut(table: dict[str, FloatArray], end: int | None) -> dict[str, FloatArray]:

@@ -11,7 +11,8 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,14 @@ class MetricStore:
     """The metrics of one run, for writing and reading.
 
     Raises:
-        RunDirectoryError: The file is missing, or not one that this version reads.
+        RunDirectoryError: The file is missing, damaged, or not one that this version reads. Every method
+            raises it for a file that turns out to be damaged.
     """
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
         if not create and not path.exists():
-            raise RunDirectoryError(f"{path.parent} holds no run ({path.name} is missing)")
+            remedy = "restore it from a backup, or run spec.toml again"
+            raise RunDirectoryError(f"{path.parent} holds no run ({path.name} is missing); {remedy}")
         self.path = path
         self._buffer: list[Mapping[str, Any]] = []
         self._evaluations: list[tuple[float | None, ...]] = []
@@ -71,9 +74,12 @@ class MetricStore:
                     self._db.execute(statement)
                 self.set_meta("format", str(FORMAT))
             found = self.meta("format")
-        except sqlite3.DatabaseError as error:
+        except RunDirectoryError:
             self._db.close()
-            raise RunDirectoryError(f"{path} is not a run's metrics ({error})") from error
+            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            self._db.close()
+            raise _damaged(path, error) from error
         if found != str(FORMAT):
             self._db.close()
             raise RunDirectoryError(f"{path} has format {found}, this version reads {FORMAT}")
@@ -82,11 +88,31 @@ class MetricStore:
         """Close the file; rows that are not committed are lost."""
         self._db.close()
 
+    def check(self) -> None:
+        """Look for damage in the whole file; close it and raise `RunDirectoryError` if there is any."""
+        try:
+            with self._readable():
+                (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+                if found != "ok":
+                    raise ValueError(" ".join(str(found).split()))
+        except RunDirectoryError:
+            self.close()
+            raise
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raise what SQLite and NumPy find wrong with the file as a `RunDirectoryError`."""
+        try:
+            yield
+        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            raise _damaged(self.path, error) from error
+
     # Metadata ----------------------------------------------------------------------------
 
     def meta(self, key: str) -> str | None:
         """Return the metadata stored under `key`; None if there is none."""
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        with self._readable():
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def set_meta(self, key: str, value: str) -> None:
@@ -133,8 +159,9 @@ class MetricStore:
 
     def rewind(self, iteration: int) -> None:
         """Delete what was recorded from `iteration` on."""
-        for table in ("iterations", "evaluations", "clients"):
-            self._db.execute(f"DELETE FROM {table} WHERE iteration >= ?", (iteration,))
+        with self._readable():
+            for table in ("iterations", "evaluations", "clients"):
+                self._db.execute(f"DELETE FROM {table} WHERE iteration >= ?", (iteration,))
 
     def _insert(self, table: str, columns: int, rows: Sequence[Sequence[Any]]) -> None:
         placeholders = ", ".join("?" * (columns + 1))
@@ -144,14 +171,16 @@ class MetricStore:
 
     def checkpoint(self) -> tuple[int, str, str] | None:
         """Return iteration, file name and digest of the newest checkpoint; None if there is none."""
-        row = self._db.execute("SELECT * FROM checkpoints ORDER BY iteration DESC").fetchone()
-        return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
+        with self._readable():
+            row = self._db.execute("SELECT * FROM checkpoints ORDER BY iteration DESC").fetchone()
+            return None if row is None else (int(row[0]), str(row[1]), str(row[2]))
 
     def reached(self, iterations: int) -> bool:
         """Return whether this many iterations are recorded and the model was evaluated after them."""
-        rows = self._db.execute("SELECT COUNT(*) FROM iterations").fetchone()[0]
         at = "SELECT COUNT(*) FROM evaluations WHERE iteration = ?"
-        return int(rows) >= iterations and bool(self._db.execute(at, (iterations,)).fetchone()[0])
+        with self._readable():
+            rows = self._db.execute("SELECT COUNT(*) FROM iterations").fetchone()[0]
+            return int(rows) >= iterations and bool(self._db.execute(at, (iterations,)).fetchone()[0])
 
     def iterations(self) -> dict[str, FloatArray]:
         """Return one row per iteration, as columns; NaN where a metric is missing."""
@@ -163,16 +192,32 @@ class MetricStore:
 
     def clients(self) -> dict[str, FloatArray]:
         """Return the metrics of every client, (T, N); no rows unless the run recorded them."""
-        rows = self._db.execute("SELECT * FROM clients ORDER BY iteration").fetchall()
-        table: dict[str, FloatArray] = {"iteration": np.array([row[0] for row in rows], dtype=float)}
-        for index, name in enumerate(CLIENT_COLUMNS, start=1):
-            table[name] = np.array([np.frombuffer(row[index]) for row in rows])
-        return table
+        with self._readable():
+            rows = self._db.execute("SELECT * FROM clients ORDER BY iteration").fetchall()
+            table: dict[str, FloatArray] = {"iteration": np.array([row[0] for row in rows], dtype=float)}
+            for index, name in enumerate(CLIENT_COLUMNS, start=1):
+                table[name] = np.array([np.frombuffer(row[index]) for row in rows])
+            return table
 
     def _columns(self, table: str, columns: Sequence[str]) -> dict[str, FloatArray]:
-        rows = self._db.execute(f"SELECT * FROM {table} ORDER BY iteration").fetchall()
-        values = np.array(rows, dtype=float).reshape(len(rows), 1 + len(columns))
+        with self._readable():
+            rows = self._db.execute(f"SELECT * FROM {table} ORDER BY iteration").fetchall()
+            values = np.array(rows, dtype=float).reshape(len(rows), 1 + len(columns))
         return dict(zip(("iteration", *columns), values.T, strict=True))
+
+
+def _damaged(path: Path, error: Exception) -> RunDirectoryError:
+    """Return what to say of a file that SQLite or NumPy cannot make sense of."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    reason = "".join(letter for letter in str(error) if letter.isprintable())
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):  # another file, or other tables in it
+        return RunDirectoryError(f"{path} is not a run's metrics ({reason}); restore it from a backup")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+        return RunDirectoryError(f"{path} cannot be used now ({reason}); correct that, and try again")
+    return RunDirectoryError(
+        f"{path} is damaged ({reason}): its metrics cannot be read. The other files beside it are as they "
+        "were; restore it from a backup, or run the spec.toml there again in another out=…"
+    )
 
 
 def _summarise(records: Sequence[Mapping[str, Any]]) -> list[tuple[float | None, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from flexfl.costs import CostModel, Measured
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
-from flexfl.errors import Fault, InputError, NonFiniteError, RunDirectoryError
+from flexfl.errors import Fault, FlexFLWarning, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.identity import Identity, objects_of
 from flexfl.mapped import mapped_zeros
@@ -36,7 +37,14 @@ from flexfl.results.run import Run, mean_budget, read_spec
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.process import default_threads, stop_signals, threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
-from flexfl.spec.build import build_setup, build_trackers, check_setup, packages, refuse_for_simulation
+from flexfl.spec.build import (
+    build_setup,
+    build_trackers,
+    check_setup,
+    packages,
+    refuse_arguments,
+    refuse_for_simulation,
+)
 from flexfl.spec.load import load_spec, merged, to_toml
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
@@ -106,6 +114,9 @@ def simulate(
     Raises:
         InputError: lists all faults of what was given, before any work starts.
         RunInterruptedError: Ctrl-C or SIGTERM; the run can be resumed.
+
+    Warns:
+        FlexFLWarning: a policy leaves a knob alone or does not use a budget; also in the summary's notes.
     """
     if resume and out is None:
         raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
@@ -113,7 +124,7 @@ def simulate(
         sections, model = sections | {"model": model}, None
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
-    _refuse_other_kinds(spec, model, data, sections, observers)
+    refuse_arguments(spec, model, data, loss, out, observers, sections)
     resolved, objects = _resolve(spec, sections, _Objects(_copied(model), data, loss))
     # Stored with the run, and taken from there: another number may round sums in another order.
     count = resolved.engine.threads or (_stored_threads(Path(out)) if out else None) or default_threads()
@@ -123,6 +134,8 @@ def simulate(
         problem = _prepare(resolved, objects)
         described = _describe(resolved, problem, objects)
         watching = [*observers, *build_trackers(resolved)]
+        for note in resolved.notes():
+            warnings.warn(note, FlexFLWarning, stacklevel=2)
         if out is not None:
             return _run(resolved, problem, described, Path(out), resume, watching, Path(out))
         with tempfile.TemporaryDirectory(prefix="flexfl-") as folder:
@@ -131,31 +144,6 @@ def simulate(
             # Read before the folder goes.
             _ = result.run.spec, result.run.summary, result.run.clients, result.run.partition
             return result
-
-
-def _refuse_other_kinds(
-    spec: object, model: object, data: object, sections: Mapping[str, object], observers: Sequence[object]
-) -> None:
-    faults = []
-    if not isinstance(spec, Spec | str | Path | None):
-        remedy = 'give sections as keywords: train={"iterations": 500}'
-        faults.append(Fault("spec", "must be a name, a path or a Spec", spec, remedy))
-    if not isinstance(model, nn.Module | None):
-        remedy = 'give the module itself, or {"name": "cnn"}'
-        faults.append(Fault("model", "must be an nn.Module, or a table of settings", model, remedy))
-    if not isinstance(data, Federated | None):
-        remedy = "make one with Federated.split or Federated.of_clients"
-        faults.append(Fault("data", "must be a Federated, or a table of settings", data, remedy))
-    for observer in observers:
-        if not isinstance(observer, Observer):
-            remedy = "subclass flexfl.Observer"
-            faults.append(Fault("observers", "must be observers", type(observer).__name__, remedy))
-    for name, table in sections.items():
-        if not isinstance(table, Mapping):
-            remedy = f'for example {name}={{"setting": 1}}'
-            faults.append(Fault(name, "must be a table of settings", table, remedy))
-    if faults:
-        raise InputError(faults, "the call")
 
 
 def _stored_threads(out: Path) -> int | None:
@@ -305,6 +293,9 @@ def _run(
     partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
     opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition, objects=described)
     with opened as directory, stop_signals() as stop:
+        unused = [f"budget.{name} is only recorded: the policy ignores it" for name in engine.unused_budgets]
+        for note in (*spec.notes(), *unused):
+            directory.note(note)
         budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=data.clients) for knob in KNOBS}
         progress = Progress(spec.train.iterations, budgets=budgets)
         if (state := directory.last_state()) is not None:
@@ -322,10 +313,9 @@ def _run(
                 engine.iteration,
                 spec.plain(),
                 budgets,
+                spec.notes(),
             )
         )
-        for name in engine.unused_budgets:
-            directory.note(f"budget.{name} is recorded and not kept: the policy does not look at it")
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
         evaluate = Evaluator(problem.model, problem.loss, data, problem.weights)
         try:
@@ -355,7 +345,7 @@ def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
     except OSError as error:
         size = problem.data.clients * problem.model.dim * problem.model.params.element_size() / 1e9
         rule = f"needs {size:.1f} GB of disk in {folder} ({error.strerror})"
-        remedy = "free some space, or choose another --out"
+        remedy = "free some space, or choose another out=…"
         raise InputError([Fault("engine.residuals", rule, "file", remedy)]) from error
 
 
@@ -363,5 +353,5 @@ def _restore(engine: Engine, state: Mapping[str, NDArray[Any]], out: Path) -> No
     try:
         engine.restore(state)
     except ValueError as error:
-        remedy = "resume with the same model and settings, or choose another --out"
+        remedy = "resume with the same model and settings, or choose another out=…"
         raise RunDirectoryError(f"the checkpoint in {out} is of another run: {error}; {remedy}") from error

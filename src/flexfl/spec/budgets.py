@@ -33,7 +33,8 @@ def _client_budget(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return _LIMIT.check(value)
     if unknown := set(value) - {"shared", "others"}:
-        raise fault("takes the keys shared and others", min(unknown), "rename or remove that key")
+        remedy = "rename or remove that key; a list gives one number for each client"
+        raise fault("takes the keys shared and others", min(unknown, key=str), remedy)
     groups = value.get("shared")
     if not isinstance(groups, list) or not groups or not all(isinstance(group, Mapping) for group in groups):
         example = 'for example shared = [{clients = "0-9", limit = 0.1}]'

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flexfl.compress import Compressor
@@ -13,7 +14,7 @@ from flexfl.errors import Fault, InputError
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
 from flexfl.results.observer import Observer
-from flexfl.spec.schema import Spec
+from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
 from flexfl.streams import Streams
 
@@ -94,8 +95,10 @@ def _build_all(
         thing = given[place] if given is not None and is_passed else family.make(table, field)
         if not isinstance(thing, protocol) or isinstance(thing, type):
             rule = f"must {'be' if is_passed else 'make'} a {protocol.__name__}"
-            value = type(thing).__name__ if is_passed else table[family.key]
-            raise InputError([Fault(f"{field}.{family.key}", rule, value, _REMEDIES[protocol])])
+            value, remedy = type(thing).__name__ if is_passed else table[family.key], _REMEDIES[protocol]
+            if isinstance(thing, type) and isinstance(thing, protocol):
+                value, remedy = f"the class {thing.__name__}", f"give an object of it: {thing.__name__}(…)"
+            raise InputError([Fault(f"{field}.{family.key}", rule, value, remedy)])
         built[place] = thing
     return built
 
@@ -124,3 +127,56 @@ def refuse_for_simulation(spec: Spec) -> None:
     ]
     if faults:
         raise InputError(faults, "the spec")
+
+
+def refuse_arguments(
+    spec: object,
+    model: object,
+    data: object,
+    loss: object,
+    out: object,
+    observers: object,
+    sections: Mapping[str, object],
+) -> None:
+    """Raise an `InputError` for arguments of `flexfl.simulate` that are of another kind than they must be."""
+    from torch import nn
+
+    from flexfl.data.federated import Federated
+
+    faults = []
+    if not isinstance(spec, Spec | str | Path | None):
+        meant = "model" if isinstance(spec, nn.Module) else "data" if isinstance(spec, Federated) else None
+        remedy = f"write {meant}=…" if meant else 'give sections as keywords: train={"iterations": 500}'
+        faults.append(Fault("spec", "must be a name, a path or a Spec", spec, remedy))
+    if isinstance(model, type):
+        remedy = f"give an object of it: {model.__name__}(…)"
+        faults.append(Fault("model", "must be an nn.Module", f"the class {model.__name__}", remedy))
+    elif not isinstance(model, nn.Module | None):
+        remedy = f'give the module itself, or {{"name": "{model if isinstance(model, str) else "cnn"}"}}'
+        faults.append(Fault("model", "must be an nn.Module, or a table of settings", model, remedy))
+    if not isinstance(data, Federated | None):
+        remedy = "make one with Federated.split or Federated.of_clients"
+        remedy = f'write data={{"name": "{data}"}}' if isinstance(data, str) else remedy
+        value = data if isinstance(data, str) else type(data).__name__
+        faults.append(Fault("data", "must be a Federated, or a table of settings", value, remedy))
+    if isinstance(loss, type):
+        remedy = f"give an object of it: {loss.__name__}()"
+        faults.append(Fault("loss", "must be a function", f"the class {loss.__name__}", remedy))
+    elif loss is not None and not callable(loss):
+        remedy = "give a function of outputs and labels, as torch.nn.functional.cross_entropy"
+        faults.append(Fault("loss", "must be a function", loss, remedy))
+    if not isinstance(out, str | Path | None):
+        faults.append(Fault("out", "must be the path of a folder", out, 'for example out="runs/first"'))
+    if not isinstance(observers, Sequence):
+        remedy = "write observers=[…]"
+        faults.append(Fault("observers", "must be a list of observers", type(observers).__name__, remedy))
+        observers = ()
+    for observer in observers:
+        if not isinstance(observer, Observer):
+            remedy = "subclass flexfl.Observer"
+            faults.append(Fault("observers", "must be observers", type(observer).__name__, remedy))
+    faults += [
+        keyword_fault(name, table) for name, table in sections.items() if not isinstance(table, Mapping)
+    ]
+    if faults:
+        raise InputError(faults, "the call")

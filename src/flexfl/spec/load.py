@@ -12,7 +12,8 @@ from typing import Any
 import tomli_w
 
 from flexfl.errors import Fault, InputError, nearest
-from flexfl.spec.schema import Spec, parse
+from flexfl.parameters import as_number
+from flexfl.spec.schema import Spec, parse, place_of
 from flexfl.spec.sections import FAMILIES
 
 
@@ -42,11 +43,49 @@ def load_spec(source: str, overrides: Sequence[str] = ()) -> Spec:
 
 def load_given(source: str, *, beside: Path = Path()) -> dict[str, Any]:
     """Return what the spec named `source` says, before it is checked; a file is looked for in `beside`."""
+    text = _read(source, beside)
     try:
-        return tomllib.loads(_read(source, beside))
+        given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        fault = Fault(source, "must be TOML", str(error), "correct that line")
-        raise InputError([fault], str(beside / source)) from error
+        raise InputError([toml_fault(text, error)], str(beside / source)) from error
+    return given if source in shipped() else with_paths(given, (beside / source).parent)
+
+
+def with_paths(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return sections whose data.path, if it is relative, is taken from the folder of their file.
+
+    >>> with_paths({"data": {"path": "mine.npz"}}, Path("/specs"))
+    {'data': {'path': '/specs/mine.npz'}}
+    """
+    out = dict(given)
+    if isinstance(data := given.get("data"), Mapping) and isinstance(path := data.get("path"), str):
+        out["data"] = {**data, "path": str(folder.absolute() / Path(path).expanduser())}
+    return out
+
+
+def toml_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:
+    """Return where a text is not TOML, with the line that is there."""
+    reason, found = str(error), re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+    if found is None:
+        last = text.rstrip().splitlines()[-1:] or [""]
+        return Fault("the end", f"must be TOML ({reason})", last[0], "complete that line")
+    line = text.splitlines()[int(found[1]) - 1].strip() if int(found[1]) <= len(text.splitlines()) else ""
+    field = f"line {found[1]}, column {found[2]}"
+    return Fault(field, f"must be TOML ({reason[: found.start()]})", line, _correction(line))
+
+
+def _correction(line: str) -> str:
+    """Return what may be meant by a line that is not TOML."""
+    key, equals, value = (part.strip() for part in line.partition("="))
+    if equals and (better := as_number(value)):
+        return better
+    if value in ("True", "False"):
+        return f"write {key} = {value.lower()}"
+    if value in ("None", "null"):
+        return f"leave {key} out"
+    if equals and re.fullmatch(r"[A-Za-z][\w./:-]*", value):
+        return f'write text in quotes: {key} = "{value}"'
+    return "correct that line"
 
 
 def merged(given: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +152,7 @@ def _read(source: str, beside: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = f"{nearest(source, known)} ({getattr(error, 'strerror', None) or error})"
         fault = Fault("SPEC", "must be a spec that ships or a TOML file", source, reason)
-        raise InputError([fault], "the command") from error
+        raise InputError([fault]) from error
 
 
 def apply_overrides(given: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -124,7 +163,8 @@ def apply_overrides(given: Mapping[str, Any], overrides: Sequence[str]) -> dict[
         path, equals, text = override.partition("=")
         parts = [part.strip() for part in path.split(".")]
         if not equals or len(parts) < 2 or not all(parts):
-            example = "for example --set train.iterations=500"
+            place = place_of(path.strip()) if equals else None
+            example = f"write --set {place}={text}" if place else "for example --set train.iterations=500"
             faults.append(Fault("--set", "must read section.key=value", override, example))
             continue
         change = _value(text.strip())

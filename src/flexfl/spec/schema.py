@@ -6,6 +6,7 @@ fault. No code of the user's is imported here: that is for `spec.build`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,14 +14,21 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flexfl.control import POLICIES
-from flexfl.errors import Fault, InputError, nearest
+from flexfl.errors import ALIASES, Fault, InputError, nearest
 from flexfl.parameters import KNOBS, faults_of
 from flexfl.spec import sections as parts
 from flexfl.spec.budgets import BudgetSpec
-from flexfl.spec.sections import ControlSpec, DataSpec, EngineSpec, members
+from flexfl.spec.sections import ControlSpec, DataSpec, EngineSpec, decides, members
 
 _MOVED = {"deploy.values": 'write compress.uplink = { kind = "rounded", values = "float16" } instead'}
 """Settings that are now elsewhere: the remedy."""
+
+
+_ALWAYS = {
+    "compute": "every client computes in every iteration",
+    "uplink": "clients send everything in every iteration",
+    "downlink": "the server sends everything in every iteration",
+}
 
 
 class Spec(BaseModel):
@@ -39,6 +47,27 @@ class Spec(BaseModel):
     record: parts.RecordSpec = parts.RecordSpec()
     engine: parts.EngineSpec = parts.EngineSpec()
     deploy: parts.DeploySpec = parts.DeploySpec()
+
+    def notes(self) -> list[str]:
+        """Return what the run will do that its settings do not show: knobs left alone, budgets not kept.
+
+        Nothing is wrong with it, and a comparison of policies with the same budgets needs it; but it is
+        said, by the command line, in the summary and in reports.
+        """
+        notes: list[str] = []
+        unused: dict[str, list[str]] = {}
+        for knob in KNOBS:
+            policy = (getattr(self.control, knob) or {"policy": self.control.policy})["policy"]
+            if not decides(policy, knob):
+                notes.append(f"{policy} does not decide for {knob}: {_ALWAYS[knob]}")
+            limited = getattr(self.budget, knob) not in (None, math.inf)
+            if limited and not getattr(POLICIES.members.get(policy), "keeps_budgets", True):
+                unused.setdefault(policy, []).append(f"budget.{knob}")
+        for policy, budgets in unused.items():
+            listed = "the budgets" if len(budgets) == len(KNOBS) else " and ".join(budgets)
+            them = "it" if len(budgets) == 1 else "them"
+            notes.append(f"{policy} does not use {listed}: reports show {them} beside what is spent")
+        return notes
 
     def plain(self) -> dict[str, Any]:
         """Return it as TOML has it; left out are settings that are not set, and some sections by default."""
@@ -63,7 +92,8 @@ def parse(given: Mapping[str, Any], *, where: str = "the spec") -> Spec:
     sections: dict[str, BaseModel] = {}
     for name, content in given.items():
         if name not in Spec.model_fields:
-            remedy = nearest(name, Spec.model_fields)
+            place = None if isinstance(content, Mapping) else place_of(name)
+            remedy = f"write {place}, below its section" if place else nearest(name, Spec.model_fields)
             faults.append(Fault(name, "is not a section of a spec", content, remedy))
         elif not isinstance(content, Mapping):
             faults.append(Fault(name, "must be a table", content, f"write [{name}] and its keys below"))
@@ -74,11 +104,55 @@ def parse(given: Mapping[str, Any], *, where: str = "the spec") -> Spec:
             sections[name] = section.model_validate(content if isinstance(content, Mapping) else {})
         except ValidationError as error:
             found = faults_of(error, name, section.model_fields)
-            faults += [replace(fault, remedy=_MOVED.get(fault.field, fault.remedy)) for fault in found]
+            faults += [replace(fault, remedy=_remedy(fault)) for fault in found]
     faults += cross_faults(sections)
     if faults:
         raise InputError(faults, where)
     return Spec(**sections)  # type: ignore[arg-type]
+
+
+def _remedy(fault: Fault) -> str:
+    """Return the remedy, which for a key that belongs to another section names that one."""
+    section, _, key = fault.field.partition(".")
+    misplaced = fault.rule == "is not a key here" or fault.rule.startswith("is not a parameter of ")
+    place = place_of(key) if misplaced else None
+    if fault.field in _MOVED:
+        return _MOVED[fault.field]
+    if section == "model" and misplaced and fault.remedy.startswith("known: "):
+        return f"settings of the network are options: write model.options.{key}"
+    return f"did you mean {place}?" if place and not place.startswith(f"{section}.") else fault.remedy
+
+
+def place_of(key: str) -> str | None:
+    """Return the full name of a setting, by its last part or by what others call it.
+
+    >>> place_of("iterations"), place_of("lr"), place_of("tradeoff"), place_of("uplink"), place_of("name")
+    ('train.iterations', 'train.learning_rate', 'control.tradeoff', 'budget.uplink', None)
+    """
+    for wanted in (key, ALIASES.get(key.lower(), "")):
+        if wanted == "name":  # of the data or of the model
+            continue
+        for section in ("train", "budget", "data", "control", "model", "engine", "deploy"):
+            known: Any = Spec.model_fields[section].annotation
+            own = {name for policy in POLICIES.members for name in POLICIES.parameters(policy)}
+            if wanted in known.model_fields or (section == "control" and wanted in own):
+                return f"{section}.{wanted}"
+    return None
+
+
+def keyword_fault(name: str, value: Any) -> Fault:
+    """Return the fault of a keyword that is not a section, or not given as a table."""
+    if name in Spec.model_fields:
+        section: Any = Spec.model_fields[name].annotation
+        remedy = f"for example {name}={{{next(iter(section.model_fields))!r}: …}}"
+        return Fault(name, "must be a table of settings", value, remedy)
+    place = name if name.partition(".")[0] in Spec.model_fields else place_of(name)
+    if place is None:
+        return Fault(name, "is not a section of a spec", value, nearest(name, Spec.model_fields))
+    section, _, key = place.partition(".")
+    return Fault(
+        name, f"is a setting of the section {section}", value, f"write {section}={{{key!r}: {value!r}}}"
+    )
 
 
 _ONE_SERVER = "must be one number: there is one server"

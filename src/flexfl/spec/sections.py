@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from flexfl.compress import COMPRESSORS
-from flexfl.control import POLICIES
+from flexfl.control import POLICIES, Policy
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
@@ -86,12 +88,18 @@ def _device(value: Any) -> str:
     return value
 
 
+def _absolute(path: str | None) -> str | None:
+    """Return a path that stays right when the run is resumed from another folder."""
+    return os.path.abspath(Path(path).expanduser()) if path else path
+
+
 class DataSpec(Section):
     """The samples, and which client has which.
 
     Attributes:
         name: a dataset that ships or was fetched, or "file" for an .npz in `path`.
-        path: the .npz file, or a folder with the dataset's own files.
+        path: the .npz file, or a folder with the dataset's own files; relative to the file of the spec, in
+            --set and in Python to the working folder.
         partition: who holds what: a name, or a table with a kind and its options.
         clients: N.
         weights: of the clients in the sum: "equal", "samples" (by their number), or a list that sums to 1.
@@ -99,7 +107,7 @@ class DataSpec(Section):
     """
 
     name: Annotated[str, one_of(DATASETS)] = "fashion-mini"
-    path: str | None = None
+    path: Annotated[str | None, AfterValidator(_absolute)] = None
     partition: Annotated[str | dict[str, Any], BeforeValidator(_partition)] = "one-class"
     clients: Annotated[int, Whole(1, "give the number of clients N")] = 100
     weights: Annotated[Any, BeforeValidator(_weights)] = "equal"
@@ -150,13 +158,42 @@ class ControlSpec(BaseModel):
         return for_pydantic("control", lambda: _control(given))
 
 
+_INSTEAD = {
+    "compute": "write full for computing in every iteration, or fixed-prob",
+    "uplink": "write full for sending everything in every iteration, or top-k",
+    "downlink": "write full for sending everything in every iteration, or top-k",
+}
+
+
+def decides(policy: str, knob: str) -> bool:
+    """Return whether a policy that ships has a rule of its own for that knob; others may."""
+    return knob in getattr(POLICIES.members.get(policy), "decides", KNOBS)
+
+
 def _control(given: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(policy := given.get("policy"), Mapping):
         remedy = 'write control.uplink = { policy = "…" } for the policy of one knob'
         raise InputError([Fault("control.policy", "must be the name of one policy", policy, remedy)])
+    for knob in KNOBS:
+        table = given.get(knob)
+        policy = table.get("policy") if isinstance(table, Mapping) else table
+        if isinstance(policy, Policy):
+            rule = "must name a policy: objects are for all knobs, control={'policy': …}"
+            remedy = 'write "module:Class", or give an object that takes other rules for other knobs'
+            raise InputError([Fault(f"control.{knob}.policy", rule, type(policy).__name__, remedy)])
     whole = {name: value for name, value in given.items() if name not in KNOBS}
     by_knob = {f"control.{knob}": given[knob] for knob in KNOBS if given.get(knob) is not None}
     found = POLICIES.resolve_all({"control": whole} | by_knob, {"control": FAMILIES["control"][1]})
+    if faults := [
+        Fault(
+            f"control.{knob}.policy", f"must decide for {knob}, which {name} does not", name, _INSTEAD[knob]
+        )
+        for knob in KNOBS
+        if f"control.{knob}" in found
+        for name in [found[f"control.{knob}"]["policy"]]
+        if not decides(name, knob)
+    ]:
+        raise InputError(faults)
     return found.pop("control") | {field.removeprefix("control."): table for field, table in found.items()}
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flexfl.cli.deploy.shared import Set, create_console, nvflare_modules
+from flexfl.errors import FlexFLWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,11 +32,12 @@ def demo(
     """Run a server and clients on this machine, over mutual TLS, from certificates to results."""
     console = create_console()
     from flexfl.cli.data import ensure_datasets
-    from flexfl.cli.show import ProgressLine, show_result
+    from flexfl.cli.show import ProgressLine, show_notes, show_result
     from flexfl.deploy.plan import Plan
     from flexfl.spec.load import load_spec
 
     resolved = load_spec(spec, [*(set_ or []), f"data.clients={clients}"])
+    show_notes(console, [resolved])
     ensure_datasets(console, [resolved])
     directory = out or _unused_path(Path("runs") / "deploy")
     run_demo = nvflare_modules().demo.run_demo
@@ -61,7 +64,9 @@ def _compare(console: Console, spec: Spec, summary: dict[str, Any]) -> None:
         from flexfl.sim.run import simulate
 
         # One thread: with so few clients a second one costs more than it saves.
-        simulation = simulate(spec, engine={"threads": 1}).summary
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FlexFLWarning)  # the notes are shown already
+            simulation = simulate(spec, engine={"threads": 1}).summary
     deployed, simulated = (metrics["test_accuracy"] for metrics in (summary, simulation))
     if deployed is not None and simulated is not None:
         console.print(f"simulated      test accuracy {simulated:.4f} (deployed: {deployed:.4f})")

@@ -34,6 +34,7 @@ def client(
 
     from flexfl.deploy.settings import SITE_FILE, SiteSettings
 
+    nvflare_modules().kits.require(kit, "client")
     nvflare_modules().kits.check(kit)
     folder = kit / "flexfl"
     if data is not None and not data.is_file():
@@ -48,8 +49,7 @@ def client(
 
 def _foreground(kit: Path, kind: str) -> None:
     """Run a kit's process until Ctrl-C or SIGTERM."""
-    if not (kit / "startup" / f"fed_{kind}.json").exists():
-        raise FlexFLError(f"{kit} is not the kit of a {kind}; flexfl deploy provision creates kits")
+    nvflare_modules().kits.require(kit, kind)
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flexfl.cli.deploy.shared import AdminKit, create_console, load_project, nvflare_modules
+from flexfl.cli.deploy.shared import AdminKit, create_console, nvflare_modules, project_of
 from flexfl.errors import Fault, InputError
 
 _Client = Annotated[str, typer.Argument(metavar="CLIENT", help="Name of the client.")]
@@ -33,6 +33,6 @@ def admit(kit: AdminKit, client: _Client) -> None:
 
 def _check_client(kit: Path, client: str) -> None:
     """Raise InputError if the project has no such client."""
-    if client not in (clients := load_project(kit / "project.toml").clients):
+    if client not in (clients := project_of(kit).clients):
         rule = f"must be one of {', '.join(clients)}"
         raise InputError([Fault("CLIENT", rule, client, "correct it")], "the command")

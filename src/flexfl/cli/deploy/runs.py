@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexfl.cli.deploy.shared import AdminKit, Set, create_console, load_project, nvflare_modules
+from flexfl.cli.deploy.shared import AdminKit, Set, create_console, nvflare_modules, project_of
 from flexfl.errors import Fault, FlexFLError, InputError
 
 if TYPE_CHECKING:
@@ -35,15 +35,17 @@ def submit(
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Show its progress.")] = True,
 ) -> None:
     """Submit SPEC to the server, to be trained with all clients of the project."""
+    from flexfl.cli.show import show_notes
     from flexfl.deploy.plan import Plan
     from flexfl.spec.load import load_spec
 
-    nvflare, project = nvflare_modules(), load_project(kit / "project.toml")
+    nvflare, project = nvflare_modules(), project_of(kit)
     resolved = load_spec(spec, [*(set_ or []), f"data.clients={len(project.clients)}"])
     run_name = name or Path(spec).stem
     plan = Plan(run_name, resolved, _roster(project, resolved), resume=resume)
     Plan.of(plan.settings())  # report faults now, not on the server
     console = create_console()
+    show_notes(console, [resolved])
     with nvflare.session.session(kit) as admin:
         if active := _active_jobs(admin):
             raise FlexFLError(
@@ -71,7 +73,7 @@ def submit(
 
 def status(kit: AdminKit) -> None:
     """Show which clients are connected, and the status of runs."""
-    console, project = create_console(), load_project(kit / "project.toml")
+    console, project = create_console(), project_of(kit)
     with nvflare_modules().session.session(kit) as admin:
         connected = admin.clients()
         for client in project.clients:

@@ -60,6 +60,16 @@ def load_project(path: Path) -> Project:
     return project
 
 
+def project_of(kit: Path) -> Project:
+    """Load the project file in the admin's kit.
+
+    Raises:
+        FlexFLError: It is not the kit of the admin; says whose it is.
+    """
+    nvflare_modules().kits.require(kit, "admin")
+    return load_project(kit / "project.toml")
+
+
 def create_console() -> Console:
     """Return a console without markup, so that brackets in names are printed as they are."""
     from rich.console import Console

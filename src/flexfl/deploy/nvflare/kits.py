@@ -104,6 +104,41 @@ def rotate(project: Project, folder: Path, kit: str) -> None:
             shutil.move(new, startup / new.name)
 
 
+_OF = {"server": "a server", "client": "a client", "admin": "an admin"}
+
+
+def require(kit: Path, kind: str) -> None:
+    """Raise FlexFLError, which says whose kit it is, if it is not that of a `kind`.
+
+    Args:
+        kit: The folder that a person gave.
+        kind: "server", "client" or "admin".
+    """
+    if (kit / "startup" / f"fed_{kind}.json").exists():
+        return
+    found = next((one for one in _OF if (kit / "startup" / f"fed_{one}.json").exists()), None)
+    remedy, beside = "flexfl deploy provision creates kits", kit.parent / kind
+    if found is not None:
+        whose = f"the client {_client_name(kit)}" if found == "client" else f"the {found}"
+        problem = f"is not the kit of {_OF[kind]} but of {whose}"
+        remedy = f"name {_OF[kind]}'s kit" + (f", for example {beside}" if beside.is_dir() else "")
+    elif not kit.is_dir():
+        problem = "is not a folder"
+    else:
+        problem = f"is not the kit of {_OF[kind]}"
+        inside = sorted(path.parents[1] for path in kit.glob(f"*/startup/fed_{kind}.json"))
+        remedy = f"did you mean {inside[0]}?" if inside else remedy
+    raise FlexFLError(f"{kit} {problem}; {remedy}")
+
+
+def _client_name(kit: Path) -> str:
+    """Return the name in a client's kit; that of the folder if the file is not as NVFlare writes it."""
+    try:
+        return str(json.loads((kit / "startup" / "fed_client.json").read_text())["client"]["fqsn"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return kit.name
+
+
 def check(kit: Path) -> None:
     """Raise FlexFLError if a server or client cannot start from this kit.
 

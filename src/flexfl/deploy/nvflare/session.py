@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flexfl.deploy.nvflare.controller import SETTINGS
-from flexfl.deploy.nvflare.kits import USER
+from flexfl.deploy.nvflare.kits import USER, require
 from flexfl.deploy.plan import live_file
 from flexfl.errors import FlexFLError
 from flexfl.results.observer import Live
@@ -101,8 +101,7 @@ def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     logging.getLogger("nvflare").addHandler(logging.NullHandler())  # errors come as exceptions
-    if not (kit / "startup" / "fed_admin.json").exists():
-        raise FlexFLError(f"{kit} is not the kit of an admin; `provision` creates one")
+    require(kit, "admin")
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints a greeting
             opened = new_secure_session(USER, str(kit), timeout=seconds)
