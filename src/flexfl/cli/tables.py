@@ -1,0 +1,66 @@
+"""Tables for the terminal: costs against budgets, and the resources that an accuracy has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flexfl.results.accounts import share
+
+_CLOSE = 0.02
+
+CHARGED_MEANING = (
+    "charged: the expected cost λ(q), which the controller holds to the budget; spent: what was really spent"
+)
+
+
+def show_costs(console: Console, costs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what was spent on each knob, and charged where that differs, against its budget.
+
+    Args:
+        console: Where to print.
+        costs: `average_cost` of a summary.
+    """
+    table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
+    table.add_column("")
+    for heading in ("spent", "budget", "spent / budget"):
+        table.add_column(heading, justify="right")
+    worst = {knob: worst_text(cost["worst"]) for knob, cost in costs.items() if cost["worst"]}
+    if worst:
+        table.add_column("worst client")
+    for knob, cost in costs.items():
+        table.add_row(knob, *_cells(cost, "spent"), *([worst.get(knob, "")] if worst else []))
+        if not cost["agree"]:
+            charged = worst_text(cost["worst"], "charged") if cost["worst"] else ""
+            table.add_row("  charged", *_cells(cost, "charged"), *([charged] if worst else []))
+    console.print(table)
+    if any("charged" in text for text in worst.values()) or not all(cost["agree"] for cost in costs.values()):
+        console.print(CHARGED_MEANING, style="dim")
+
+
+def _cells(cost: Mapping[str, Any], by: str) -> tuple[str, str, str]:
+    spent, budget = cost[by], cost["budget"]
+    if spent is None:
+        return "–", _number(budget), "–"
+    return f"{spent:.3g}", _number(budget), "no limit" if budget is None else f"{spent / budget:.0%}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def worst_text(worst: Mapping[str, Mapping[str, Any]], by: str = "spent") -> str:
+    """Return who is worst off, with its share of the budget; and what it was charged where that differs.
+
+    >>> entry = {"who": "client 3", "spent": 0.3, "charged": 0.25, "budget": 0.25}
+    >>> worst_text({"spent": entry})
+    'client 3: 120% (charged 100%)'
+    """
+    entry = worst[by]
+    text = f"{entry['who']}: {share(entry, by):.0%}"
+    if by == "spent" and abs(share(entry) - share(entry, "charged")) > _CLOSE:
+        text += f" (charged {share(entry, 'charged'):.0%})"
+    return text
