@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from flexfl.results.accounts import share
+
+if TYPE_CHECKING:
+    from flexfl.report import Reached
 
 _CLOSE = 0.02
 
@@ -64,3 +67,20 @@ def worst_text(worst: Mapping[str, Mapping[str, Any]], by: str = "spent") -> str
     if by == "spent" and abs(share(entry) - share(entry, "charged")) > _CLOSE:
         text += f" (charged {share(entry, 'charged'):.0%})"
     return text
+
+
+def show_resources(console: Console, rows: Sequence[Reached]) -> None:
+    """Print what each group has used until it first reached each target, a table for each target."""
+    from flexfl.report.targets import RESOURCES
+
+    for target in dict.fromkeys(row.target for row in rows):
+        console.print(f"resources to test accuracy {target:g}, mean over seeds, all clients", style="bold")
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        table.add_column("group", overflow="fold")
+        for heading in RESOURCES.values():
+            table.add_column(heading.removesuffix(" cost"), justify="right", no_wrap=True)
+        for row in rows:
+            if row.target == target:
+                label = f"{row.label} ({row.remark})" if row.remark else row.label
+                table.add_row(label, *(row.text(name) for name in RESOURCES))
+        console.print(table)
