@@ -51,12 +51,11 @@ def report(
     ] = None,
 ) -> None:
     """Write figures and one HTML page; runs that differ only in their seed become one curve."""
-    from flexfl.report import reached, read_runs, write_report
-    from flexfl.report.targets import check_targets
+    from flexfl.report import check_options, reached, read_runs, write_report
 
-    check_targets(target or ())
-    folder = out or directories[0] / "report"
     kinds = [name.strip() for name in formats.split(",")]
+    check_options(x=x, formats=kinds, targets=target or ())
+    folder = out or directories[0] / "report"
     runs = read_runs(directories)
     page = write_report(runs, folder, labels=label, x=x, formats=kinds, targets=target or ())
     if target:

@@ -69,18 +69,31 @@ def worst_text(worst: Mapping[str, Mapping[str, Any]], by: str = "spent") -> str
     return text
 
 
-def show_resources(console: Console, rows: Sequence[Reached]) -> None:
-    """Print what each group has used until it first reached each target, a table for each target."""
-    from flexfl.report.targets import RESOURCES
+_HEADINGS = {
+    "iteration": "iterations",
+    "compute-cost": "computing",
+    "uplink-cost": "uplink",
+    "downlink-cost": "downlink",
+    "uplink-bytes": "sent up",
+    "downlink-bytes": "sent down",
+    "seconds": "seconds",
+}
 
+
+def show_resources(console: Console, rows: Sequence[Reached]) -> None:
+    """Print what each group has used until it first reached each target: means, a table for each target."""
     for target in dict.fromkeys(row.target for row in rows):
-        console.print(f"resources to test accuracy {target:g}, mean over seeds, all clients", style="bold")
-        table = Table(box=None, padding=(0, 1, 0, 0))
-        table.add_column("group", overflow="fold")
-        for heading in RESOURCES.values():
-            table.add_column(heading.removesuffix(" cost"), justify="right", no_wrap=True)
-        for row in rows:
-            if row.target == target:
-                label = f"{row.label} ({row.remark})" if row.remark else row.label
-                table.add_row(label, *(row.text(name) for name in RESOURCES))
-        console.print(table)
+        wanted = [row for row in rows if row.target == target]
+        console.print(f"until test accuracy {target:g}: mean over seeds, of all clients", style="bold")
+        if any(row.reached for row in wanted):
+            table = Table(box=None, padding=(0, 1, 0, 0))
+            table.add_column("group", overflow="fold")
+            for heading in _HEADINGS.values():
+                table.add_column(heading, justify="right", no_wrap=True)
+            for row in wanted:
+                if row.reached:
+                    table.add_row(row.label, *(row.mean_text(name) for name in _HEADINGS))
+            console.print(table)
+        for row in wanted:
+            if row.remark:
+                console.print(f"{row.label}: {row.remark}", soft_wrap=True)

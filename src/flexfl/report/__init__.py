@@ -14,22 +14,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flexfl.errors import Fault, InputError, nearest
-from flexfl.report.axes import axis_of
-from flexfl.report.figures import check_formats, draw_row, write_figures
+from flexfl.report.axes import axis_faults, axis_of
+from flexfl.report.figures import draw_row, format_faults, write_figures
 from flexfl.report.groups import Group, group_runs
 from flexfl.report.labels import relabel
 from flexfl.report.page import write_page
 from flexfl.report.panels import EVALUATED, evaluated_panel, sections_of
 from flexfl.report.partition_figure import write_partitions
 from flexfl.report.partitions import partition_maps
-from flexfl.report.targets import FILE, Reached, check_targets, resources_to, write_rows
+from flexfl.report.targets import FILE, Reached, resources_to, target_faults, write_rows
 from flexfl.results import Run
 from flexfl.results.files import create_output_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Reached", "figure", "reached", "read_runs", "resources_to_accuracy", "write_report"]
+__all__ = [
+    "Reached",
+    "check_options",
+    "figure",
+    "reached",
+    "read_runs",
+    "resources_to_accuracy",
+    "write_report",
+]
 
 
 def write_report(
@@ -59,8 +67,7 @@ def write_report(
         InputError: No run is given, or an argument has a value that it cannot have.
         RunDirectoryError: A directory holds no run.
     """
-    check_formats(formats)
-    check_targets(targets)
+    check_options(x=x, formats=formats, targets=targets)
     groups = _groups(runs, labels)
     sections = sections_of(groups, axis_of(x, groups))
     rows = resources_to(groups, targets)
@@ -107,13 +114,8 @@ def figure(
     """
     metrics = [y] if isinstance(y, str) else list(y)
     rule = f"must be one of {', '.join(EVALUATED)}"
-    faults = [
-        Fault("y", rule, metric, nearest(metric, EVALUATED))
-        for metric in metrics or [""]
-        if metric not in EVALUATED
-    ]
-    if faults:
-        raise InputError(faults, "the figure")
+    unknown = [metric for metric in metrics or [""] if metric not in EVALUATED]
+    _refuse([Fault("y", rule, metric, nearest(metric, EVALUATED)) for metric in unknown] + axis_faults(x))
     groups = _groups(runs, labels)
     axis = axis_of(x, groups)
     panels = [evaluated_panel(groups, metric, axis) for metric in metrics]
@@ -147,8 +149,18 @@ def reached(
     runs: Sequence[Run | str | Path], targets: Sequence[float], *, labels: Sequence[str] | None = None
 ) -> list[Reached]:
     """Return the rows of `resources_to_accuracy` as objects that can be shown as text."""
-    check_targets(targets)
+    _refuse(target_faults(targets))
     return resources_to(_groups(runs, labels), targets)
+
+
+def check_options(*, x: str, formats: Sequence[str], targets: Sequence[float]) -> None:
+    """Raise InputError with all faults of these arguments of `write_report`, before any run is read."""
+    _refuse(axis_faults(x) + format_faults(formats) + target_faults(targets))
+
+
+def _refuse(faults: Sequence[Fault]) -> None:
+    if faults:
+        raise InputError(faults, "the report")
 
 
 def read_runs(runs: Sequence[Run | str | Path]) -> list[Run]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.errors import Fault, InputError, nearest
+from flexfl.errors import Fault, nearest
 from flexfl.parameters import KNOBS
 from flexfl.report.groups import Group
 from flexfl.results import Run
@@ -96,15 +96,15 @@ class Axis:
         return QUANTITIES[self.name].at_evaluations(run) / self.divisor
 
 
-def axis_of(name: str, groups: Sequence[Group]) -> Axis:
-    """Return the x axis `name` for these groups.
+def axis_faults(name: str) -> list[Fault]:
+    """Return a fault if there is no x axis of this name."""
+    if name in QUANTITIES:
+        return []
+    return [Fault("x", f"must be one of {', '.join(QUANTITIES)}", name, nearest(name, QUANTITIES))]
 
-    Raises:
-        InputError: There is no such axis.
-    """
-    if name not in QUANTITIES:
-        remedy = nearest(name, QUANTITIES)
-        raise InputError([Fault("x", f"must be one of {', '.join(QUANTITIES)}", name, remedy)], "the report")
+
+def axis_of(name: str, groups: Sequence[Group]) -> Axis:
+    """Return the x axis `name` for these groups."""
     quantity = QUANTITIES[name]
     if not name.endswith("bytes"):
         return Axis(name, quantity.title)

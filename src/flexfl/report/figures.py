@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from flexfl.errors import Fault, InputError, nearest
+from flexfl.errors import Fault, nearest
 from flexfl.report.curves import Curve
 from flexfl.report.panels import CHARGED, Panel, Section, overview_panels
 from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
@@ -29,19 +29,18 @@ from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
 INK, MUTED, GRID = "#222222", "#666666", "#e4e4e4"
 _DPI = 150
 _PANEL = (4.7, 3.3)  # inches
+_NOTE_WIDTH, _NOTE_HEIGHT = 46, 0.19  # characters, inches for each line
+_FREE_NOTES = 2  # lines of notes for which a panel has room
 
 
 FORMATS = ("png", "svg", "pdf")
 
 
-def check_formats(formats: Sequence[str]) -> None:
-    """Raise InputError if figures cannot be written in one of these formats."""
+def format_faults(formats: Sequence[str]) -> list[Fault]:
+    """Return a fault for each format in which figures cannot be written."""
     rule = f"must list some of {', '.join(FORMATS)}"
-    faults = [
-        Fault("format", rule, name, nearest(name, FORMATS)) for name in formats or [""] if name not in FORMATS
-    ]
-    if faults:
-        raise InputError(faults, "the report")
+    unknown = [name for name in formats or [""] if name not in FORMATS]
+    return [Fault("format", rule, name, nearest(name, FORMATS)) for name in unknown]
 
 
 def write_figures(
@@ -52,7 +51,8 @@ def write_figures(
     for section in sections:
         columns = 2 if len(section.panels) % 2 == 0 else 3
         rows = -(-len(section.panels) // columns)
-        figure = new_figure(columns * _PANEL[0], rows * _PANEL[1])
+        height = rows * (_PANEL[1] + _notes_height(section.panels))
+        figure = new_figure(columns * _PANEL[0], height)
         grid = figure.add_gridspec(rows, columns)
         cells = [grid[index // columns, index % columns] for index in range(len(section.panels))]
         _draw_all(figure, section.panels, cells)
@@ -71,8 +71,9 @@ def write_overview(panels: Sequence[Panel], path: Path) -> str:
 
 
 def _overview(panels: Sequence[Panel]) -> Figure:
-    figure = new_figure(12.0, 6.6)
-    grid = figure.add_gridspec(2, 6)
+    below = _notes_height(panels)
+    figure = new_figure(12.0, 6.6 + below)
+    grid = figure.add_gridspec(2, 6, height_ratios=(3.3, 3.3 + below))
     cells = [grid[0, :3], grid[0, 3:], grid[1, :2], grid[1, 2:4], grid[1, 4:]]
     _draw_all(figure, panels, cells)
     return figure
@@ -85,7 +86,7 @@ def draw_row(panels: Sequence[Panel], size: tuple[float, float] | None = None) -
         panels: The panels.
         size: Width and height of the figure, in inches; by default those of the report's panels.
     """
-    figure = new_figure(*(size or (len(panels) * _PANEL[0], _PANEL[1])))
+    figure = new_figure(*(size or (len(panels) * _PANEL[0], _PANEL[1] + _notes_height(panels))))
     grid = figure.add_gridspec(1, len(panels))
     _draw_all(figure, panels, [grid[0, index] for index in range(len(panels))])
     if len(panels) == 1:
@@ -116,6 +117,16 @@ def _draw_all(figure: Figure, panels: Sequence[Panel], cells: Sequence[SubplotSp
     _legend(figure, panels)
 
 
+def _note_lines(panel: Panel) -> list[str]:
+    return [textwrap.fill(note, _NOTE_WIDTH) for note in panel.notes]
+
+
+def _notes_height(panels: Sequence[Panel]) -> float:
+    """Return the inches by which panels must be higher for their notes."""
+    lines = [len("\n".join(_note_lines(panel)).splitlines()) for panel in panels if panel.curves]
+    return _NOTE_HEIGHT * max(0, max(lines, default=0) - _FREE_NOTES)
+
+
 def save_as(figure: Figure, stem: Path, formats: Sequence[str]) -> list[str]:
     """Write a figure in each format, and return the file names; `stem` is their path without a suffix."""
     return [save_figure(figure, stem.with_name(f"{stem.name}.{name}")) for name in formats]
@@ -141,9 +152,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
         _draw_empty(axes, panel)
         return
     # Notes are below the axis, where they cover no data.
-    notes = [textwrap.fill(note, 46) for note in panel.notes]
-    label = textwrap.fill(panel.x_label, 46)
-    axes.set_xlabel("\n".join([label, *notes]), fontsize=9, color=MUTED, parse_math=False)
+    label = textwrap.fill(panel.x_label, _NOTE_WIDTH)
+    axes.set_xlabel("\n".join([label, *_note_lines(panel)]), fontsize=9, color=MUTED, parse_math=False)
     axes.tick_params(labelsize=8.5, color=GRID, labelcolor=MUTED)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#bbbbbb")
@@ -170,9 +180,9 @@ def _draw_empty(axes: Axes, panel: Panel) -> None:
 
 def _plot(axes: Axes, curve: Curve) -> None:
     colour, dash = line_style(curve.group)
-    width = 0.8 if curve.thin else 1.6
+    width, level = (0.8, 3.5) if curve.thin else (1.6, 3)
     (line,) = axes.plot(
-        curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=width, zorder=3
+        curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=width, zorder=level
     )
     if len(curve.x) == 1:  # a line needs two points
         line.set(marker="o", clip_on=False)

@@ -234,14 +234,14 @@ def _spent(spent: AverageCost | None) -> str:
     charged = "" if spent.charged is None else f"<small>charged {spent.charged}</small>"
     if spent.budget is None:
         return f"{spent.average}{charged}<small>no budget</small>"
-    lines = [f"of {spent.budget:g} {_mark(spent.average, spent.within, spent.budget)}"]
+    mark = _mark(spent.average, spent.within, spent.budget)
+    html = f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
     if spent.charged is not None:
-        lines.append(
-            f"charged {spent.charged} {_mark(spent.charged, spent.charged_within, spent.budget)} (controlled)"
-        )
+        mark = _mark(spent.charged, spent.charged_within, spent.budget)
+        html += f'<small class="wrap">charged {spent.charged} (controlled) {mark}</small>'
     if spent.worst is not None:
-        lines.append(f"worst: {escape(str(spent.worst))}")
-    return str(spent.average) + "".join(f"<small>{line}</small>" for line in lines)
+        html += f'<small class="wrap">worst client: {escape(str(spent.worst))}</small>'
+    return html
 
 
 def _mark(average: Estimate, met: Sequence[bool], budget: float) -> str:

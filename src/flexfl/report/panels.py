@@ -27,7 +27,6 @@ from flexfl.results import Run
 KNOB_TITLES = {"compute": "Computing", "uplink": "Uplink", "downlink": "Downlink"}
 
 OVER_SEEDS = "± one standard deviation over seeds"
-INTERPOLATED = "± one standard deviation over seeds, interpolated between evaluations"
 OVER_CLIENTS = "10th to 90th percentile over clients"
 
 # A running average of few iterations fluctuates: the y range of a cost panel ignores this share of the run.
@@ -99,7 +98,8 @@ EVALUATED = {
 def sections_of(groups: Sequence[Group], x: Axis | None = None) -> tuple[Section, ...]:
     """Return all sections, in reading order; `x` is the x axis of loss and accuracy, else iterations."""
     axis = x or Axis()
-    against = "" if axis.is_iteration else f" Against {axis.label}."
+    against = f" The x axis is {axis.label}; seeds are interpolated, as far as all of a group reach."
+    against = "" if axis.is_iteration else against
     return (
         Section(
             "loss",
@@ -201,8 +201,8 @@ def evaluated_panel(groups: Sequence[Group], column: str, x: Axis) -> Panel:
     curves, missing = _curves_of(groups, curve_of)
     why = "not evaluated yet" + (", or not a classification" if column.endswith("accuracy") else "")
     notes = _missing_note(missing, groups, title.lower(), why)
-    band = _band(curves) and (OVER_SEEDS if x.is_iteration else INTERPOLATED)
-    return Panel(column, title, y_label, _range_of(curves), curves, notes, band=band, x_label=x.label)
+    y_range = _range_of(curves)
+    return Panel(column, title, y_label, y_range, curves, notes, band=_band(curves), x_label=x.label)
 
 
 def _charged(groups: Sequence[Group], knob: str) -> list[Curve]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.errors import Fault, InputError
+from flexfl.errors import Fault
 from flexfl.report.axes import QUANTITIES, byte_unit
 from flexfl.report.curves import mean_and_deviation
 from flexfl.report.groups import Group
@@ -71,6 +71,15 @@ class Reached:
         scaled = Estimate(found.mean / size, None if found.deviation is None else found.deviation / size)
         return f"{scaled} {unit}"
 
+    def mean_text(self, name: str) -> str:
+        """Return the mean of a resource as text, without its deviation."""
+        found = self.resources.get(name)
+        if found is None or not np.isfinite(found.mean):
+            return "–"
+        size, unit = byte_unit(found.mean) if name.endswith("bytes") else (1.0, "")
+        value = found.mean / size
+        return f"{value:.0f} {unit}".strip() if value >= 100 else f"{value:.3g} {unit}".strip()
+
     def plain(self) -> dict[str, Any]:
         """Return the row as plain data: means and deviations, None where the target was not reached."""
         row: dict[str, Any] = {"group": self.label, "target": self.target, "seeds": self.seeds}
@@ -83,16 +92,14 @@ class Reached:
         return row
 
 
-def check_targets(targets: Sequence[float]) -> None:
-    """Raise InputError unless all targets are test accuracies in (0, 1]."""
+def target_faults(targets: Sequence[float]) -> list[Fault]:
+    """Return a fault for each target that is not a test accuracy in (0, 1]."""
     rule = "must be a test accuracy in (0, 1]"
-    faults = [
+    return [
         Fault("target", rule, target, f"give {target / 100:g}" if 1 < target <= 100 else "for example 0.8")
         for target in targets
         if not 0 < target <= 1
     ]
-    if faults:
-        raise InputError(faults, "the report")
 
 
 def first_reaching(run: Run, target: float) -> int | None:
@@ -105,11 +112,7 @@ def resources_to(groups: Sequence[Group], targets: Sequence[float]) -> list[Reac
     """Return a row for each target and group.
 
     A target counts as reached at the first evaluation whose test accuracy is at least as high.
-
-    Raises:
-        InputError: A target is not in (0, 1].
     """
-    check_targets(targets)
     return [_reached(group, target) for target in dict.fromkeys(targets) for group in groups]
 
 
