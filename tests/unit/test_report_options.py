@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +315,28 @@ def test_runs_without_a_test_accuracy_have_no_resources(tmp_path: Path) -> None:
     assert (row["seeds"], row["best_accuracy"], row["iterations"]) == (0, None, None)
     page = write_report([run], tmp_path / "out", targets=[0.5])
     assert "no test accuracy recorded" in page.read_text(encoding="utf-8")
+
+
+def test_the_page_on_figures_is_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    section = page.split("## Figures of your own runs\n")[1].split("\n## ")[0]
+    two_seeds(tmp_path / "runs" / "online")
+    two_seeds(tmp_path / "runs" / "baseline", control={"policy": "top-k"})
+    monkeypatch.chdir(tmp_path)
+    folders = [f"runs/{name}/{seed}" for name in ("online", "baseline") for seed in (1, 2)]
+    (bash,) = re.findall(r"```bash\n(.*?)```", section, re.DOTALL)
+    for line in bash.strip().splitlines():
+        words = [word for word in shlex.split(line)[1:] if "*" not in word]
+        app([words[0], *folders, *words[1:]], standalone_mode=False)
+    assert Path("runs/online/1/report/overview.pdf").is_file()
+    (python,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    exec(compile(python, "experiments.md", "exec"), {})
+    assert Path("accuracy.pdf").is_file()
+    assert "top 1 %" in capsys.readouterr().out
+    named = set(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))
+    assert {name for cell in named for name in re.findall(r"`([\w-]+)`", cell)} == set(QUANTITIES)
 
 
 # Worst client, charged and spent -----------------------------------------------------------
