@@ -28,11 +28,15 @@ def write_run(
     budget: Mapping[str, float] = BUDGETS,
     control: Mapping[str, Any] | None = None,
     cost: float = 0.1,
+    charged: float | None = None,
     queues: bool = True,
     finished: bool = True,
     train: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A run whose every per-client metric is `cost` times (0, 1, 2, 3) in every iteration."""
+    """A run whose every per-client metric is `cost` times (0, 1, 2, 3) in every iteration.
+
+    What was charged for computing is `charged` times that, by default the same.
+    """
     directory.mkdir(parents=True)
     spec = {
         "data": {"name": "fashion-mini", "clients": CLIENTS},
@@ -46,6 +50,8 @@ def write_run(
     for iteration in range(iterations):
         record: dict[str, Any] = dict.fromkeys(PER_ITERATION, cost) | dict.fromkeys(PER_CLIENT, by_client)
         record |= {"iteration": iteration, "computed": np.ones(CLIENTS)}
+        if charged is not None:
+            record["compute_cost"] = charged * np.arange(CLIENTS)
         if not queues:
             record |= dict.fromkeys(["compute_queue", "uplink_queue"], np.full(CLIENTS, np.nan))
             record["downlink_queue"] = np.nan

@@ -133,3 +133,21 @@ def test_the_report_of_a_run(page: Page, tmp_path: Path) -> None:
     button = page.locator("nav button")
     button.click()
     assert shown(page, "#chart-test_accuracy") == {"online": False}
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_no_number_of_the_summary_is_cut_off(page: Page, tmp_path: Path, width: int) -> None:
+    folders = [
+        write_run(tmp_path / f"{policy}-{seed}", seed=seed, charged=0.07, control={"policy": policy})
+        for policy in ("online", "full")
+        for seed in (1, 2)
+    ]
+    page.set_viewport_size({"width": width, "height": 800})
+    labels = ["FlexFL (online)", "full"]
+    page.goto(write_report(folders, tmp_path / "report", labels=labels, targets=[0.65]).as_uri())
+    expect(page.locator("#summary")).to_contain_text("worst client: 1.2 × budget (client 3, seed 1")
+    expect(page.locator("#summary")).to_contain_text("(controlled)")
+    expect(page.locator("#resources")).to_contain_text("1 of 2 seeds")
+    for part in ("#summary .scroll", "#resources .scroll"):
+        inside, outside = page.locator(part).evaluate("place => [place.scrollWidth, place.clientWidth]")
+        assert inside <= outside

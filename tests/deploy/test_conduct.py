@@ -15,6 +15,7 @@ import pytest
 
 from deploy.in_memory import Loop, deploy, final_params, small_spec
 from deploy.ledger import ledger, stored
+from flexfl.cli.deploy.runs import _status_text
 from flexfl.compress.message import Message
 from flexfl.deploy.conduct import conduct
 from flexfl.deploy.plan import Plan
@@ -276,8 +277,8 @@ def test_what_a_lost_answer_had_cost_is_recorded_when_the_next_one_comes(tmp_pat
     run = Run(deploy(tmp_path, spec, link))
     store = stored(next((tmp_path / "site-3").glob("run-*.sqlite")))
     spent = json.loads(store["state"])["spent"]
-    assert run.clients["compute_spent"][:, 2].sum() == pytest.approx(spent["compute"])
-    assert run.clients["uplink_cost"][:, 2].sum() == pytest.approx(spent["uplink"])
+    assert run.clients["compute_spent"][:, 2].sum() == pytest.approx(spent["compute_spent"])
+    assert run.clients["uplink_cost"][:, 2].sum() == pytest.approx(spent["uplink_cost"])
 
 
 def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
@@ -296,6 +297,27 @@ def test_a_run_that_is_stopped_goes_on_as_if_nothing_had_been(tmp_path: Path) ->
     for name, column in Run(whole).iterations.items():
         np.testing.assert_array_equal(column, Run(run).iterations[name], err_msg=name)
     np.testing.assert_array_equal(Run(whole).evaluations["iteration"], Run(run).evaluations["iteration"])
+    for name, total in Run(whole).totals.items():
+        np.testing.assert_array_equal(Run(run).totals[name], total, err_msg=name)
+
+
+def test_summary_and_status_name_the_worst_site(tmp_path: Path) -> None:
+    spec = quick(budget={"compute": [0.5, 0.5, 0.5, 0.05], "uplink": 0.1}, record={"clients": False})
+    run = Run(deploy(tmp_path, spec))
+    assert run.summary is not None
+    assert run.names == tuple(NAMES)
+    assert not len(run.clients["iteration"])
+    worst = run.summary["average_cost"]["compute"]["worst"]["charged"]
+    assert worst["who"] == "site-4"
+    assert worst["charged"] == pytest.approx(run.totals["compute_cost"][3] / 20)
+    live = Live.read(tmp_path / "server" / "run.live.json")
+    assert live is not None
+    assert live.more["worst"]["compute"]["charged"] == worst
+    assert set(live.more["worst"]) == {"compute", "uplink"}
+    lines = _status_text("run", live).splitlines()
+    assert lines[0].startswith("run: finished, iteration 20 of 20")
+    assert lines[1].startswith("  worst client, of its budget: compute site-")
+    assert ", uplink site-" in lines[1]
 
 
 def test_a_site_that_lost_its_state_joins_with_an_empty_residual_and_the_ledger_says_so(

@@ -584,3 +584,49 @@ def test_a_memory_of_any_type_is_kept(tmp_path):
     simulate(dropping(0.0), costs={"uplink": Odd()}, out=tmp_path / "run")
     more = TRAIN | {"iterations": 14}
     simulate(dropping(0.0), costs={"uplink": Odd()}, out=tmp_path / "run", resume=True, train=more)
+
+
+class Stopping(flexfl.Observer):
+    """Fails in the middle, as a machine does."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def iteration(self, progress, record):
+        if progress.iteration == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("stop", [3, 8])
+def test_what_each_client_spent_is_known_to_the_bit_after_a_resume(tmp_path, stop):
+    settings = {"engine": {"dtype": "float64", "checkpoint_every": 5}, "budget": {"uplink": [0.1, 0.05, 0.2]}}
+    whole = simulate(dropping(0.0), out=tmp_path / "whole", record={"clients": True}, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(dropping(0.0), out=tmp_path / "run", observers=[Stopping(stop)], **settings)
+    resumed = simulate(dropping(0.0), out=tmp_path / "run", resume=True, **settings)
+    assert not len(resumed.run.clients["iteration"])  # and yet each client's sums are known
+    for name, total in whole.run.totals.items():
+        np.testing.assert_array_equal(resumed.run.totals[name], total)
+        np.testing.assert_allclose(total, whole.run.clients[name].sum(axis=0))
+    shares = whole.run.clients["uplink_cost"].mean(axis=0) / settings["budget"]["uplink"]
+    worst = resumed.summary["average_cost"]["uplink"]["worst"]["spent"]
+    assert worst["who"] == f"client {shares.argmax()}"
+    assert worst["spent"] / worst["budget"] == pytest.approx(shares.max())
+    assert resumed.summary["average_cost"] == whole.summary["average_cost"]
+
+
+class Squared:
+    """λ(q) = q²: certain computing costs more than its share."""
+
+    def at(self, moment):
+        return lambda q: np.asarray(q, dtype=float) ** 2
+
+
+def test_what_is_charged_keeps_to_the_budget_where_what_is_spent_does_not():
+    settings = {"train": TRAIN | {"iterations": 400, "evaluate_every": 200}, "budget": {"compute": 0.25}}
+    own = simulate(costs={"compute": Squared()}, **settings).summary["average_cost"]["compute"]
+    assert own["charged"] == pytest.approx(0.25, rel=0.05)
+    assert own["spent"] > 1.5 * own["budget"]
+    assert not own["agree"]
+    linear = simulate(**settings).summary["average_cost"]["compute"]
+    assert linear["agree"]

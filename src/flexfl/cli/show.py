@@ -138,14 +138,8 @@ def _clock(seconds: float) -> str:
 
 def show_result(console: Console, summary: dict[str, Any], directory: Path) -> None:
     """Print the final table of a run."""
-    table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
-    table.add_column("")
-    for heading in ("spent", "budget", "spent / budget"):
-        table.add_column(heading, justify="right")
-    for knob, cost in summary["average_cost"].items():
-        budget = cost["budget"]
-        share = "no limit" if budget is None else f"{cost['spent'] / budget:.0%}"
-        table.add_row(knob, _against_budget(cost["spent"], None), _number(budget), share)
+    from flexfl.cli.tables import show_costs
+
     if summary["test_accuracy"] is not None:
         evaluations = f"the last {summary['recent_evaluations']} evaluations"
         recent = f"{summary['recent_test_accuracy']:.4f} over {evaluations}"
@@ -156,13 +150,9 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
     console.print(
         f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"
     )
-    console.print(table)
+    show_costs(console, summary["average_cost"])
     console.print(f"run directory  {directory}", soft_wrap=True)
     console.print(f"report         flexfl report {directory}", soft_wrap=True)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
 
 
 class CellLines:
@@ -245,6 +235,7 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
     table.add_column("run")
     for heading in ("accuracy", *KNOBS):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("worst client")
     accuracies: dict[Path, list[float]] = {}
     for outcome in outcomes:
         values = accuracies.setdefault(outcome.cell.out.parent, [])
@@ -256,13 +247,25 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
             values.append(accuracy)
         costs = [summary["average_cost"][knob] for knob in KNOBS]
         shares = [_against_budget(cost["spent"], cost["budget"]) for cost in costs]
-        table.add_row(outcome.cell.name, "–" if accuracy is None else f"{accuracy:.4f}", *shares)
+        shown = "–" if accuracy is None else f"{accuracy:.4f}"
+        table.add_row(outcome.cell.name, shown, *shares, _worst_of_all(summary["average_cost"]))
     console.print(table)
     for folder, values in accuracies.items():
         statistics = ""
         if len(values) > 1:
             statistics = f"accuracy {mean(values):.4f} ± {stdev(values):.4f} over {len(values)} seeds, "
         console.print(f"{statistics}runs in {folder}", soft_wrap=True)
+
+
+def _worst_of_all(costs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the client that has spent most of one of its budgets, as text."""
+    from flexfl.results.accounts import share
+
+    entries = {knob: cost["worst"]["spent"] for knob, cost in costs.items() if cost["worst"]}
+    if not entries:
+        return "–"
+    knob = max(entries, key=lambda name: share(entries[name]))
+    return f"{knob} {share(entries[knob]):.0%} ({entries[knob]['who']})"
 
 
 def show_evidence(console: Console, evidence: Evidence) -> None:

@@ -277,7 +277,7 @@ class Conductor:
             self._write_status(state, **self.traffic(), present=present, refused=self.refused)
 
     def _write_status(self, state: str, **more: Any) -> None:
-        Live.of(self.record.progress, state=state, **more).write(self.live)
+        Live.of(self.record.progress, state=state, worst=self.record.worst(), **more).write(self.live)
 
 
 def _printable(reason: str) -> str:

@@ -16,6 +16,8 @@ import numpy as np
 
 from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.protocol import Server
+from flexfl.parameters import KNOBS
+from flexfl.results.accounts import worst
 from flexfl.results.columns import PER_CLIENT
 from flexfl.results.directory import DirectoryWriter, RunDirectory
 from flexfl.results.observer import Observer, Observers, Progress, RunInfo
@@ -93,6 +95,13 @@ class Record:
         if self._begun:
             self._writer.commit()
             self._server.forget(self._server.iteration)
+
+    def worst(self) -> dict[str, Any]:
+        """Return for each knob with a budget who is worst off so far (`results.accounts.worst`)."""
+        done, names = self.progress.iteration, list(self._server.roster)
+        totals, budget = self._directory.store.totals(done), self._job.spec.get("budget", {})
+        found = {knob: worst(totals, done, knob, budget.get(knob), names) for knob in KNOBS}
+        return {knob: entry for knob, entry in found.items() if entry is not None}
 
     def finish(self, evaluation: Mapping[str, float | None], **more: Any) -> dict[str, Any]:
         """Tell the final state, its evaluation and the end of the run.

@@ -14,10 +14,10 @@ from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
 def chart(panel: Panel, prefix: str = "") -> dict[str, Any]:
     """Return `data` and `layout` for Plotly.newPlot; the page sets colours of text and grid."""
     bands = [_band(curve, prefix) for curve in panel.curves if curve.low is not None]
-    lines = [_line(curve, prefix) for curve in panel.curves]
+    lines = [_line(curve, panel.x_label, prefix) for curve in panel.curves]
     budgets = [_budget(panel, budget) for budget in panel.budgets]
     layout = {
-        "xaxis": {"title": {"text": "iteration"}, "range": [0, panel.x_end]},
+        "xaxis": {"title": {"text": _text(panel.x_label)}, "range": [0, panel.x_end]},
         "yaxis": {"title": {"text": _text(panel.y_label).replace("\n", "<br>")}, "range": panel.y_range},
         "showlegend": False,
         "hovermode": "closest",
@@ -31,8 +31,9 @@ def group_key(group: int, prefix: str = "") -> str:
     return f"{prefix}group-{group}"
 
 
-def _line(curve: Curve, prefix: str) -> dict[str, Any]:
+def _line(curve: Curve, x_label: str, prefix: str) -> dict[str, Any]:
     style = line_style(curve.group)
+    at = "iteration %{x}" if x_label == "iteration" else f"%{{x:.4~g}} {_text(x_label)}"
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "markers" if len(curve.x) == 1 else "lines",
@@ -40,7 +41,7 @@ def _line(curve: Curve, prefix: str) -> dict[str, Any]:
         "legendgroup": group_key(curve.group, prefix),
         "x": _numbers(curve.x),
         "y": _numbers(curve.mean),
-        "line": {"color": style.colour, "width": 2, "dash": style.dash.plotly},
+        "line": {"color": style.colour, "width": 1 if curve.thin else 2, "dash": style.dash.plotly},
         "marker": {"color": style.colour, "size": 8},
         "cliponaxis": len(curve.x) > 1,
         "hoverlabel": {"bordercolor": style.colour},
@@ -52,9 +53,7 @@ def _line(curve: Curve, prefix: str) -> dict[str, Any]:
         ]
         values += " (%{customdata})"
     origin = f"<br>from {_text(curve.origin)}" if curve.origin else ""
-    trace["hovertemplate"] = (
-        f"<b>%{{fullData.name}}</b><br>iteration %{{x}}<br>{values}{origin}<extra></extra>"
-    )
+    trace["hovertemplate"] = f"<b>%{{fullData.name}}</b><br>{at}<br>{values}{origin}<extra></extra>"
     return trace
 
 

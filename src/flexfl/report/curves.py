@@ -23,11 +23,12 @@ class Curve:
     Attributes:
         group: Index of the group in the report; determines the colour.
         label: Label of the group.
-        x: Iterations, (P,).
+        x: Iterations, or what else the x axis shows, (P,).
         mean: The line, (P,).
         low: Lower end of the band; None if there is no band.
         high: Upper end of the band; None if there is no band.
         origin: Where its runs are stored.
+        thin: Whether it is drawn as a thin line, beside another line of its group.
     """
 
     group: int
@@ -37,6 +38,7 @@ class Curve:
     low: FloatArray | None = None
     high: FloatArray | None = None
     origin: str = ""
+    thin: bool = False
 
     @property
     def highest(self) -> FloatArray:
@@ -60,6 +62,34 @@ def align(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
     values = np.array([y[np.isin(x, common)] for x, y in recorded])  # (S, P)
     finite = np.isfinite(values).all(axis=0)
     return common[finite], values[:, finite]
+
+
+def interpolate(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
+    """Return values of x within the range that all runs reach, (P,), and each run's values there, (S, P).
+
+    For an x axis on which runs differ, such as what each has spent: the points of all runs, with values in
+    between interpolated linearly. Where a run has several values at one x (it went on without spending),
+    the last one counts. Empty runs are left out, and values that are not finite.
+
+    >>> interpolate([(np.array([0., 2.]), np.array([0., 1.])), (np.array([0., 1.]), np.array([4., 8.]))])
+    (array([0., 1.]), array([[0. , 0.5],
+           [4. , 8. ]]))
+    """
+    recorded = [found for x, y in series if len((found := _last_values(x, y))[0])]
+    if not recorded:
+        return np.empty(0), np.empty((0, 0))
+    begin, end = max(x[0] for x, _ in recorded), min(x[-1] for x, _ in recorded)
+    points = np.unique(np.concatenate([x for x, _ in recorded]))
+    points = points[(begin <= points) & (points <= end)]
+    return points, np.array([np.interp(points, x, y) for x, y in recorded]).reshape(len(recorded), -1)
+
+
+def _last_values(x: FloatArray, y: FloatArray) -> Series:
+    """Return the finite points of a series, with one value, the last, at each x."""
+    finite = np.isfinite(x) & np.isfinite(y)
+    x, y = x[finite], y[finite]
+    last = np.append(np.diff(x) > 0, True)[: len(x)]
+    return x[last], y[last]
 
 
 def mean_and_deviation(values: FloatArray) -> tuple[FloatArray, FloatArray | None]:
@@ -100,18 +130,21 @@ def subsample(length: int, most: int = MOST_POINTS) -> IntArray:
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
 
 
-def curve_over_seeds(group: int, label: str, series: Sequence[Series]) -> Curve | None:
+def curve_over_seeds(
+    group: int, label: str, series: Sequence[Series], *, same_x: bool = True
+) -> Curve | None:
     """Return a group's curve: the mean and, for several seeds, a band of one standard deviation.
 
     Args:
         group: Index of the group.
         label: Label of the group.
         series: The series of each run.
+        same_x: Whether runs have the same values of x; else they are interpolated.
 
     Returns:
         The curve, or None if there is no data.
     """
-    x, values = align(series)
+    x, values = align(series) if same_x else interpolate(series)
     if not len(x):
         return None
     positions = subsample(len(x))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flexfl.arrays import FloatArray
 from flexfl.parameters import KNOBS
-from flexfl.report.curves import Curve, align, mean_and_deviation
+from flexfl.report.curves import Curve, align
 from flexfl.report.figures import write_overview
 from flexfl.report.groups import Group, group_of
 from flexfl.report.panels import Panel, Section, overview_panels, sections_of
 from flexfl.report.summary import Estimate
+from flexfl.report.targets import estimate, first_reaching, write_rows
 from flexfl.results import Run
 from flexfl.results.files import create_output_folder
 
@@ -82,8 +80,8 @@ class Evidence:
         for path in pictures:
             write_overview(self.section.panels, path)
         table, curves = out / f"{self.key}.csv", out / f"{self.key}-curves.csv"
-        _write_csv(table, [row.plain() for row in self.rows])
-        _write_csv(curves, [point for method in self.methods for point in _points(method)])
+        write_rows(table, [row.plain() for row in self.rows])
+        write_rows(curves, [point for method in self.methods for point in _points(method)])
         text = out / f"{self.key}.md"
         text.write_text(_markdown(self.rows, self.targets), encoding="utf-8")
         return [*pictures, table, curves, text]
@@ -124,11 +122,15 @@ def _row(method: Method, targets: Sequence[float]) -> Row:
     summaries = [summary for run in method.runs if (summary := run.summary) is not None]
     reached = {}
     for target in targets:
-        firsts = [first for run in method.runs if (first := _first_at(run, target)) is not None]
-        reached[target] = (_estimate(firsts) if firsts else None, len(firsts))
+        firsts = [
+            float(run.evaluations["iteration"][place])
+            for run in method.runs
+            if (place := first_reaching(run, target)) is not None
+        ]
+        reached[target] = (estimate(firsts) if firsts else None, len(firsts))
     costs = {
         knob: (
-            _estimate([summary["average_cost"][knob]["spent"] for summary in summaries]),
+            estimate([summary["average_cost"][knob]["spent"] for summary in summaries]),
             summaries[0]["average_cost"][knob]["budget"],
         )
         for knob in KNOBS
@@ -137,22 +139,12 @@ def _row(method: Method, targets: Sequence[float]) -> Row:
         label=method.label,
         seeds=len(summaries),
         iterations=min(summary["iterations"] for summary in summaries),
-        accuracy=_estimate([summary["recent_test_accuracy"] for summary in summaries]),
-        train_loss=_estimate([summary["train_loss"] for summary in summaries]),
+        accuracy=estimate([summary["recent_test_accuracy"] for summary in summaries]),
+        train_loss=estimate([summary["train_loss"] for summary in summaries]),
         reached=reached,
         costs=costs,
-        seconds=_estimate([summary["seconds"] for summary in summaries]),
+        seconds=estimate([summary["seconds"] for summary in summaries]),
     )
-
-
-def _first_at(run: Run, target: float) -> int | None:
-    met = run.evaluations["iteration"][run.evaluations["test_accuracy"] >= target]
-    return int(met[0]) if len(met) else None
-
-
-def _estimate(values: Sequence[float]) -> Estimate:
-    mean, deviation = mean_and_deviation(np.asarray(values, dtype=float))
-    return Estimate(float(mean), None if deviation is None else float(deviation))
 
 
 def _points(method: Method) -> Iterator[dict[str, Any]]:
@@ -168,7 +160,7 @@ def _points(method: Method) -> Iterator[dict[str, Any]]:
         point: dict[str, Any] = {"method": method.label, "iteration": int(iteration)}
         for name, (x, values) in columns.items():
             column = values[:, x == iteration][:, 0] if iteration in x else None
-            point |= _columns(name, None if column is None else _estimate(column.tolist()))
+            point |= _columns(name, None if column is None else estimate(column.tolist()))
         yield point
 
 
@@ -181,13 +173,6 @@ def _columns(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 def _digits(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
-
-
-def _write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:

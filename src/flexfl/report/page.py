@@ -12,11 +12,12 @@ from typing import Any
 from flexfl import __version__
 from flexfl.report.charts import chart, group_key
 from flexfl.report.groups import Group, differing_settings, format_setting
-from flexfl.report.panels import KNOB_TITLES, Panel, Section
+from flexfl.report.panels import CHARGED, KNOB_TITLES, Panel, Section
 from flexfl.report.partition_chart import partition_chart
 from flexfl.report.partitions import SECTION_TEXT, SECTION_TITLE, PartitionMap
 from flexfl.report.style import line_style
 from flexfl.report.summary import AverageCost, Estimate, Row, notes_of, row_of
+from flexfl.report.targets import FILE, RESOURCES, Reached
 from flexfl.results import Run
 
 # The browser blocks every network request of the page.
@@ -34,20 +35,23 @@ def write_page(
     figures: Sequence[str],
     path: Path,
     maps: Sequence[PartitionMap] = (),
+    reached: Sequence[Reached] = (),
 ) -> Path:
     """Write the page and return its path.
 
     Args:
         groups: The groups of runs.
         sections: The sections of the report.
-        figures: Names of the PNG files beside the page, to link to.
+        figures: Names of the figures' files beside the page, to link to.
         path: The file to write.
         maps: The partitions to show.
+        reached: The rows of "resources to accuracy", target by target.
     """
     body = [
         _header(groups, figures),
         legend_html(groups),
         _summary(groups),
+        _resources(reached, len(groups)),
         *(section_html(section) for section in sections),
         _partitions(maps),
         runs_html(groups),
@@ -126,10 +130,14 @@ def _header(groups: Sequence[Group], figures: Sequence[str]) -> str:
 
 def group_html(index: int, group: Group) -> str:
     """Return a group's label with a sample of its line."""
+    return _name(index, group.label)
+
+
+def _name(index: int, label: str) -> str:
     colour, dash = line_style(index)
     return (
         f'<span class="name"><span class="swatch" style="border-top:3px {dash.css} {colour}"></span>'
-        f"<span>{escape(group.label)}</span></span>"
+        f"<span>{escape(label)}</span></span>"
     )
 
 
@@ -157,7 +165,8 @@ def section_html(section: Section, prefix: str = "", above: str = "") -> str:
 
 def _panel(panel: Panel, prefix: str) -> str:
     chart_place = f'<div class="chart" id="chart-{prefix}{panel.key}"></div>' if panel.curves else ""
-    caption = _caption([f"band: {panel.band}", *panel.notes] if panel.band else panel.notes)
+    thin = [f"thin line: {CHARGED}"] if panel.has_charged else []
+    caption = _caption([*([f"band: {panel.band}"] if panel.band else []), *thin, *panel.notes])
     kind = "" if panel.curves else ' class="empty"'
     return f"<figure{kind}><h3>{escape(panel.title)}</h3>{chart_place}{caption}</figure>"
 
@@ -189,8 +198,10 @@ def _summary(groups: Sequence[Group]) -> str:
     listed = f"<ul>{''.join(f'<li>{escape(note)}.</li>' for note in notes)}</ul>" if notes else ""
     return (
         '<section id="summary"><h2>Summary</h2><p>At the end of training; mean ± one standard deviation '
-        "where there are several seeds. Costs are averages over iterations and clients, with their "
-        f"budgets.</p>{table_html(heads, rows, 'cards')}{listed}</section>"
+        "where there are several seeds. Costs are averages over iterations and clients of what was really "
+        "spent, with their budgets, which hold for each client: below is the client that spent most of "
+        "its own. Charged, where it differs, is the expected cost λ(q), which the controller holds to the "
+        f"budget.</p>{table_html(heads, rows, 'cards')}{listed}</section>"
     )
 
 
@@ -204,6 +215,11 @@ def _summary_row(index: int, row: Row, heads: Sequence[str]) -> str:
         _estimate(row.test_accuracy),
         *(_spent(spent) for spent in row.costs.values()),
     ]
+    return _named_cells(heads, cells)
+
+
+def _named_cells(heads: Sequence[str], cells: Sequence[str]) -> str:
+    """Return the cells of a row; on a narrow screen each shows its head."""
     named = zip(heads, cells, strict=True)
     return "".join(f'<td data-head="{escape(head)}"><div>{cell}</div></td>' for head, cell in named)
 
@@ -215,19 +231,51 @@ def _estimate(estimate: Estimate | None) -> str:
 def _spent(spent: AverageCost | None) -> str:
     if spent is None:
         return _NOTHING
+    charged = "" if spent.charged is None else f"<small>charged {spent.charged}</small>"
     if spent.budget is None:
-        return f"{spent.average}<small>no budget</small>"
-    within, seeds = sum(spent.within), len(spent.within)
+        return f"{spent.average}{charged}<small>no budget</small>"
+    mark = _mark(spent.average, spent.within, spent.budget)
+    html = f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
+    if spent.charged is not None:
+        mark = _mark(spent.charged, spent.charged_within, spent.budget)
+        html += f'<small class="wrap">charged {spent.charged} (controlled) {mark}</small>'
+    if spent.worst is not None:
+        html += f'<small class="wrap">worst client: {escape(str(spent.worst))}</small>'
+    return html
+
+
+def _mark(average: Estimate, met: Sequence[bool], budget: float) -> str:
+    """Return whether the budget was met, or by how much or how many seeds it was not."""
+    within, seeds = sum(met), len(met)
     if within == seeds:
-        mark = '<span class="kept">✓ within</span>'
-    else:
-        over = (
-            f"✗ {spent.average.mean / spent.budget:.3g} × budget"
-            if not within
-            else f"✗ {seeds - within} of {seeds} over"
-        )
-        mark = f'<span class="broken">{over}</span>'
-    return f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
+        return '<span class="kept">✓ within</span>'
+    over = f"{average.mean / budget:.3g} × budget" if not within else f"{seeds - within} of {seeds} over"
+    return f'<span class="broken">✗ {over}</span>'
+
+
+def _resources(reached: Sequence[Reached], groups: int) -> str:
+    """Return the tables of "resources to accuracy", one for each target; their rows follow the groups."""
+    if not reached:
+        return ""
+    tables = []
+    for begin in range(0, len(reached), groups):
+        rows = reached[begin : begin + groups]
+        heads = ["Group", *(heading[0].upper() + heading[1:] for heading in RESOURCES.values())]
+        cells = [
+            [
+                f"{_name(index, row.label)}{f'<small>{escape(row.remark)}</small>' if row.remark else ''}",
+                *(row.text(name) for name in RESOURCES),
+            ]
+            for index, row in enumerate(rows)
+        ]
+        listed = [_named_cells(heads, row) for row in cells]
+        tables.append(f"<h3>Test accuracy {rows[0].target:g}</h3>{table_html(heads, listed, 'cards')}")
+    return (
+        '<section id="resources"><h2>Resources to accuracy</h2><p>What was used until the first evaluation '
+        "with this test accuracy: mean ± one standard deviation over the seeds that reach it. Costs and "
+        "bytes are totals over all clients; a broadcast counts once. As a table: "
+        f'<a href="{FILE}">{FILE}</a>.</p>{"".join(tables)}</section>'
+    )
 
 
 def runs_html(groups: Sequence[Group], prefix: str = "") -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flexfl.parameters import KNOBS
+from flexfl.report.axes import Axis
 from flexfl.report.curves import (
     Curve,
     Series,
@@ -20,6 +21,7 @@ from flexfl.report.curves import (
     running_mean,
 )
 from flexfl.report.groups import Group
+from flexfl.report.summary import agrees, worst_of
 from flexfl.results import Run
 
 KNOB_TITLES = {"compute": "Computing", "uplink": "Uplink", "downlink": "Downlink"}
@@ -31,6 +33,10 @@ OVER_CLIENTS = "10th to 90th percentile over clients"
 _UNSETTLED = 0.05
 # The y range ignores methods that end above this many budgets: others would be hard to see.
 _OFF_SCALE = 5.0
+# Up to this many groups, each has a note on its worst client.
+_MOST_NOTES = 3
+
+CHARGED = "charged: the expected cost λ(q), which the controller holds to the budget"
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Panel:
         notes: Remarks for the caption.
         budgets: Budgets, drawn as horizontal lines.
         band: What the bands show; empty if there are none.
+        x_label: Label of the x axis.
     """
 
     key: str
@@ -56,11 +63,17 @@ class Panel:
     notes: tuple[str, ...] = ()
     budgets: tuple[float, ...] = ()
     band: str = ""
+    x_label: str = "iteration"
 
     @property
     def x_end(self) -> float:
         """The end of the x axis, which starts at 0."""
-        return max([1.0, *(float(curve.x[-1]) for curve in self.curves)])
+        return max((float(curve.x[-1]) for curve in self.curves), default=0.0) or 1.0
+
+    @property
+    def has_charged(self) -> bool:
+        """Whether thin lines show what was charged."""
+        return any(curve.thin for curve in self.curves)
 
 
 @dataclass(frozen=True)
@@ -73,34 +86,40 @@ class Section:
     panels: tuple[Panel, ...]
 
 
-def sections_of(groups: Sequence[Group]) -> tuple[Section, ...]:
-    """Return all sections, in reading order."""
+EVALUATED = {
+    "train_loss": ("Training loss", "training loss\n(mean per sample)"),
+    "test_loss": ("Test loss", "test loss\n(mean per sample)"),
+    "test_accuracy": ("Test accuracy", "test accuracy\n(fraction correct)"),
+    "train_accuracy": ("Training accuracy", "training accuracy\n(fraction correct)"),
+}
+"""Title and y label of the panel of each evaluated metric."""
+
+
+def sections_of(groups: Sequence[Group], x: Axis | None = None) -> tuple[Section, ...]:
+    """Return all sections, in reading order; `x` is the x axis of loss and accuracy, else iterations."""
+    axis = x or Axis()
+    against = f" The x axis is {axis.label}; seeds are interpolated, as far as all of a group reach."
+    against = "" if axis.is_iteration else against
     return (
         Section(
             "loss",
             "Loss",
-            "Loss of the global model at each evaluation.",
-            (
-                _evaluated(groups, "train_loss", "Training loss", "training loss\n(mean per sample)"),
-                _evaluated(groups, "test_loss", "Test loss", "test loss\n(mean per sample)"),
-            ),
+            f"Loss of the global model at each evaluation.{against}",
+            tuple(evaluated_panel(groups, metric, axis) for metric in ("train_loss", "test_loss")),
         ),
         Section(
             "accuracy",
             "Accuracy",
-            "Share of samples that the global model classifies correctly.",
-            (
-                _evaluated(groups, "test_accuracy", "Test accuracy", "test accuracy\n(fraction correct)"),
-                _evaluated(
-                    groups, "train_accuracy", "Training accuracy", "training accuracy\n(fraction correct)"
-                ),
-            ),
+            f"Share of samples that the global model classifies correctly.{against}",
+            tuple(evaluated_panel(groups, metric, axis) for metric in ("test_accuracy", "train_accuracy")),
         ),
         Section(
             "costs",
             "Average costs",
             "Average cost from the first iteration up to this one, over all clients; the dashed line is "
-            "the budget. Costs have the unit in which the spec gives costs and budgets.",
+            "the budget. Costs are what was really spent, in the unit in which the spec gives costs and "
+            "budgets; where the expected cost, which the controller holds to the budget, differs from it, "
+            "a thin line shows that, too. A budget holds for each client: the worst one is named.",
             tuple(_cost(groups, knob) for knob in KNOBS),
         ),
         Section(
@@ -171,19 +190,53 @@ def _missing_note(missing: Sequence[str], groups: Sequence[Group], what: str, wh
     return (f"no {what} recorded for {'; '.join(missing)}: {why}",)
 
 
-def _evaluated(groups: Sequence[Group], column: str, title: str, y_label: str) -> Panel:
-    curves, missing = _curves_of(
-        groups, _over_seeds(lambda run: (run.evaluations["iteration"], run.evaluations[column]))
-    )
+def evaluated_panel(groups: Sequence[Group], column: str, x: Axis) -> Panel:
+    """Return the panel of an evaluated metric against `x`."""
+    title, y_label = EVALUATED[column]
+
+    def curve_of(index: int, group: Group) -> Curve | None:
+        series = [(x.at_evaluations(run), run.evaluations[column]) for run in group.runs]
+        return curve_over_seeds(index, group.label, series, same_x=x.is_iteration)
+
+    curves, missing = _curves_of(groups, curve_of)
     why = "not evaluated yet" + (", or not a classification" if column.endswith("accuracy") else "")
     notes = _missing_note(missing, groups, title.lower(), why)
-    return Panel(column, title, y_label, _range_of(curves), curves, notes, band=_band(curves))
+    y_range = _range_of(curves)
+    return Panel(column, title, y_label, y_range, curves, notes, band=_band(curves), x_label=x.label)
+
+
+def _charged(groups: Sequence[Group], knob: str) -> list[Curve]:
+    """Return thin curves of what was charged, of groups that have spent something else."""
+    differ = [index for index, group in enumerate(groups) if group.started and not agrees(group, knob)]
+    curves = []
+    for index in differ:
+        group = groups[index]
+        series = [
+            (run.iterations["iteration"], run.average_cost(knob, charged=True)) for run in group.started
+        ]
+        curve = curve_over_seeds(index, f"{group.label}, charged", series)
+        if curve is not None:
+            curves.append(replace(curve, low=None, high=None, thin=True, origin=group.origin))
+    return curves
+
+
+def _worst_notes(groups: Sequence[Group], knob: str) -> tuple[str, ...]:
+    """Return notes on the worst client: of each group, or of all if these are many."""
+    found = [(group.label, worst) for group in groups if (worst := worst_of(group, knob)) is not None]
+    if not found:
+        return ()
+    if len(groups) == 1:
+        return (f"worst client: {found[0][1]}",)
+    if len(found) > _MOST_NOTES:
+        found = [max(found, key=lambda pair: pair[1].share)]
+    return tuple(f"worst client of {label}: {worst}" for label, worst in found)
 
 
 def _cost(groups: Sequence[Group], knob: str) -> Panel:
     curves, missing = _curves_of(
         groups, _over_seeds(lambda run: (run.iterations["iteration"], run.average_cost(knob)))
     )
+    charged = _charged(groups, knob)
     limits = {group.budget(knob) for group in groups}
     budgets = tuple(sorted(limit for limit in limits if limit is not None))
     notes = _missing_note(missing, groups, "cost", "no iteration yet")
@@ -193,7 +246,9 @@ def _cost(groups: Sequence[Group], knob: str) -> Panel:
     if 0 < len(off) < len(curves):
         ends = "; ".join(f"{curve.label} (ends at {curve.mean[-1]:.3g})" for curve in off)
         notes += (f"off the scale: {ends}",)
+    notes += _worst_notes(groups, knob)
     inside = curves if len(off) == len(curves) else [curve for curve in curves if curve not in off]
+    inside = (*inside, *charged)
     settled = [float(curve.highest[curve.x >= _UNSETTLED * curve.x[-1]].max()) for curve in inside]
     per = "per iteration" if knob == "downlink" else "per client and iteration"
     return Panel(
@@ -201,7 +256,7 @@ def _cost(groups: Sequence[Group], knob: str) -> Panel:
         f"{KNOB_TITLES[knob]} cost",
         f"average cost so far\n({per})",
         _fitted([*budgets, *settled]),
-        curves,
+        (*curves, *charged),
         notes,
         budgets,
         _band(curves),

@@ -1,4 +1,4 @@
-"""A PNG figure of partitions: for each, bars above and a heat map below."""
+"""A figure of partitions: for each, bars above and a heat map below."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import SubFigure
 from matplotlib.ticker import MaxNLocator
 
-from flexfl.report.figures import GRID, INK, MUTED, new_figure, save_figure
+from flexfl.report.figures import GRID, INK, MUTED, new_figure, save_as
 from flexfl.report.partitions import PartitionMap
 from flexfl.report.style import BAR_COLOUR, MAP_COLOURS, NO_SAMPLES
 
@@ -23,8 +23,10 @@ _MOST_WITH_GAPS = 120
 _COLOURS = LinearSegmentedColormap.from_list("samples", list(MAP_COLOURS), N=512)
 
 
-def write_partitions(maps: Sequence[PartitionMap], out: Path) -> tuple[str, ...]:
-    """Write one figure of all partitions; return its file name, or nothing if there are none."""
+def write_partitions(
+    maps: Sequence[PartitionMap], out: Path, formats: Sequence[str] = ("png",)
+) -> tuple[str, ...]:
+    """Write one figure of all partitions in each format; return the file names, none without partitions."""
     if not maps:
         return ()
     heights = [_height(map_) for map_ in maps]
@@ -32,7 +34,7 @@ def write_partitions(maps: Sequence[PartitionMap], out: Path) -> tuple[str, ...]
     parts = figure.subfigures(len(maps), 1, squeeze=False, height_ratios=heights)
     for part, map_ in zip(parts[:, 0], maps, strict=True):
         _draw(part, map_)
-    return (save_figure(figure, out / "partition.png"),)
+    return tuple(save_as(figure, out / "partition", formats))
 
 
 def _height(map_: PartitionMap) -> float:

@@ -11,9 +11,12 @@ from flexfl.parameters import KNOBS
 from flexfl.report.curves import align, mean_and_deviation
 from flexfl.report.groups import Group
 from flexfl.results import Run
+from flexfl.results.accounts import share
 
 # Relative tolerance for rounding errors when a cost is compared with its budget.
 _ROUNDING = 1e-9
+# Of a client, what it was charged is mentioned if it differs from what it spent by this share of the budget.
+_CLOSE = 0.02
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,43 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Worst:
+    """The client (or clients with a shared budget) that has spent the largest share of its budget.
+
+    >>> str(Worst("client 3", seed=None, share=1.2, charged=1.0))
+    '1.2 × budget (client 3, charged 1 ×)'
+    """
+
+    who: str
+    seed: int | None
+    share: float
+    charged: float
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f", seed {self.seed}"
+        charged = f", charged {self.charged:.3g} ×" if abs(self.share - self.charged) > _CLOSE else ""
+        return f"{self.share:.3g} × budget ({self.who}{seed}{charged})"
+
+
+@dataclass(frozen=True)
 class AverageCost:
-    """An average cost and its budget; `within` says for each seed whether the budget was met."""
+    """An average cost and its budget.
+
+    Attributes:
+        average: What was spent.
+        budget: The mean budget; None for no limit.
+        within: For each seed whether the budget was met.
+        charged: What was charged; None where it agrees with what was spent.
+        charged_within: For each seed whether the budget was met by what was charged.
+        worst: Who is worst off, in any of the seeds; None if that is not known.
+    """
 
     average: Estimate
     budget: float | None
     within: tuple[bool, ...]
+    charged: Estimate | None = None
+    charged_within: tuple[bool, ...] = ()
+    worst: Worst | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +99,21 @@ def row_of(group: Group) -> Row:
         {knob: _spent(group, knob) for knob in KNOBS},
         _last(np.array([[_seconds(run)] for run in group.runs])),
     )
+
+
+def worst_of(group: Group, knob: str) -> Worst | None:
+    """Return who has spent the largest share of its budget, in any run; None if that is not known."""
+    found = [(run, worst["spent"]) for run in group.runs if (worst := run.account(knob)["worst"])]
+    if not found:
+        return None
+    run, entry = max(found, key=lambda pair: share(pair[1]))
+    seed = run.seed if len(group.runs) > 1 else None
+    return Worst(entry["who"], seed, share(entry), share(entry, "charged"))
+
+
+def agrees(group: Group, knob: str) -> bool:
+    """Return whether all runs have spent what they were charged, apart from sampling noise."""
+    return all(run.account(knob)["agree"] for run in group.runs)
 
 
 def notes_of(group: Group) -> list[str]:
@@ -102,13 +151,19 @@ def _last(values: FloatArray) -> Estimate | None:
 
 
 def _spent(group: Group, knob: str) -> AverageCost | None:
-    values = align([(run.iterations["iteration"], run.average_cost(knob)) for run in group.runs])[1]
-    average = _last(values)
-    if average is None:
-        return None
     budget = group.budget(knob)
     limit = np.inf if budget is None else budget * (1 + _ROUNDING)
-    return AverageCost(average, budget, tuple(bool(spent <= limit) for spent in values[:, -1]))
+
+    def average(*, charged: bool) -> tuple[Estimate | None, tuple[bool, ...]]:
+        costs = [(run.iterations["iteration"], run.average_cost(knob, charged=charged)) for run in group.runs]
+        values = align(costs)[1]
+        return _last(values), tuple(bool(cost <= limit) for cost in values[:, -1:].ravel())
+
+    spent, within = average(charged=False)
+    if spent is None:
+        return None
+    charged, charged_within = (None, ()) if agrees(group, knob) else average(charged=True)
+    return AverageCost(spent, budget, within, charged, charged_within, worst_of(group, knob))
 
 
 def _seconds(run: Run) -> float:

@@ -37,6 +37,9 @@ PER_ITERATION = (
 )
 """One number per iteration."""
 
+SUMMED = ("compute_cost", "compute_spent", "uplink_cost")
+"""Per client; the store also keeps their sums over all iterations, whether or not it records clients."""
+
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
 
 ITERATION_COLUMNS = PER_ITERATION + tuple(
@@ -60,4 +63,7 @@ SPENT_COLUMN = {
     "uplink": "uplink_cost_mean",
     "downlink": "downlink_cost",
 }
-"""The column whose running average is compared with the budget of a knob."""
+"""What was really spent on each knob, on average over its entities."""
+
+CHARGED_COLUMN = SPENT_COLUMN | {"compute": "compute_cost_mean"}
+"""What the queue of each knob was charged, which is what the controller holds to the budget."""

@@ -14,7 +14,8 @@ import numpy as np
 from flexfl.arrays import FloatArray
 from flexfl.errors import RunDirectoryError
 from flexfl.parameters import KNOBS
-from flexfl.results.columns import SPENT_COLUMN
+from flexfl.results.accounts import account
+from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
 from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore
 
@@ -34,6 +35,9 @@ class Run:
     Attributes:
         iterations: One row per iteration, as columns (`results.columns`).
         evaluations: One row per evaluation, as columns.
+        totals: Sums over all iterations of what each client was charged and has spent, (N,), by the names
+            of `columns.SUMMED`; NaN where they are unknown: in a run that is cut by `until`.
+        names: Names of the clients in a deployment; empty in a simulation.
         model: A fingerprint of the network: its parameter names and shapes.
         notes: Remarks about the run: what its numbers do not show.
         objects: What objects passed in Python were, and one's own code; as text by name (`flexfl.identity`).
@@ -54,6 +58,9 @@ class Run:
             self.objects: dict[str, str] = json.loads(store.meta("objects") or "{}")
             self.iterations = _cut(store.iterations(), until)
             self.evaluations = _cut(store.evaluations(), None if until is None else until + 1)
+            self.totals = store.totals(len(self.iterations["iteration"]))
+            roster = store.meta("roster")
+            self.names = tuple(roster.split(", ")) if roster else ()
         finally:
             store.close()
 
@@ -103,10 +110,21 @@ class Run:
         """The seed of the run."""
         return int(self.spec["train"]["seed"])
 
-    def average_cost(self, knob: str) -> FloatArray:
-        """Return the average cost of `knob` up to each iteration, over all clients, (T,)."""
-        spent = self.iterations[SPENT_COLUMN[knob]]
-        return np.asarray(np.cumsum(spent) / np.arange(1, len(spent) + 1))
+    def average_cost(self, knob: str, *, charged: bool = False) -> FloatArray:
+        """Return the average cost of `knob` up to each iteration, over all clients, (T,).
+
+        Args:
+            knob: compute, uplink or downlink.
+            charged: What the queues were charged (`results.accounts`), instead of what was spent.
+        """
+        costs = self.iterations[(CHARGED_COLUMN if charged else SPENT_COLUMN)[knob]]
+        return np.asarray(np.cumsum(costs) / np.arange(1, len(costs) + 1))
+
+    def account(self, knob: str) -> dict[str, Any]:
+        """Return what was spent and charged, the budget, and the worst client (`accounts.account`)."""
+        given = self.spec.get("budget", {}).get(knob)
+        budget = self.budget(knob)
+        return account(self.iterations, self.totals, knob, budget=budget, given=given, names=self.names)
 
     def budget(self, knob: str) -> float | None:
         """Return the budget of `knob`, averaged over clients; None if some client has no limit."""
@@ -187,16 +205,7 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         # A single evaluation jumps by some percent when clients have one class each.
         "recent_test_accuracy": _mean(run.evaluations["test_accuracy"][-_RECENT:]),
         "recent_evaluations": len(run.evaluations["test_accuracy"][-_RECENT:]),
-        "average_cost": {
-            knob: {
-                "spent": _mean(per_iteration[SPENT_COLUMN[knob]]),
-                "charged": _mean(
-                    per_iteration["compute_cost_mean" if knob == "compute" else SPENT_COLUMN[knob]]
-                ),
-                "budget": run.budget(knob),
-            }
-            for knob in KNOBS
-        },
+        "average_cost": {knob: run.account(knob) for knob in KNOBS},
         "clients": run.spec["data"]["clients"],
         "computed_per_iteration": _mean(per_iteration["computed"]),
         "senders_per_iteration": _mean(per_iteration["senders"]),

@@ -28,9 +28,10 @@ from flexfl.results.columns import (
     PER_CLIENT,
     PER_ITERATION,
     QUANTILES,
+    SUMMED,
 )
 
-FORMAT = 1
+FORMAT = 2
 
 
 def _table(name: str, columns: Sequence[str], kind: str) -> str:
@@ -44,6 +45,7 @@ _SCHEMA = (
     _table("iterations", ITERATION_COLUMNS, "REAL"),
     _table("evaluations", EVALUATION_COLUMNS, "REAL"),
     _table("clients", CLIENT_COLUMNS, "BLOB"),
+    _table("totals", SUMMED, "BLOB"),  # after how many iterations
 )
 
 
@@ -62,6 +64,7 @@ class MetricStore:
         self.path = path
         self._buffer: list[Mapping[str, Any]] = []
         self._evaluations: list[tuple[float | None, ...]] = []
+        self._totals: dict[str, FloatArray] | None = None  # read when the next iteration is added
         writable = os.access(path.parent, os.W_OK) and (create or os.access(path, os.W_OK))
         where = str(path) if writable else f"{path.absolute().as_uri()}?immutable=1"
         self._db = sqlite3.connect(where, isolation_level=None, check_same_thread=False, uri=not writable)
@@ -82,7 +85,9 @@ class MetricStore:
             raise _damaged(path, error) from error
         if found != str(FORMAT):
             self._db.close()
-            raise RunDirectoryError(f"{path} has format {found}, this version reads {FORMAT}")
+            raise RunDirectoryError(
+                f"{path} has format {found}, this version reads {FORMAT}; start the run again"
+            )
 
     def close(self) -> None:
         """Close the file; rows that are not committed are lost."""
@@ -123,6 +128,9 @@ class MetricStore:
 
     def add_iteration(self, record: Mapping[str, Any]) -> None:
         """Buffer one iteration: `iteration`, the PER_ITERATION numbers and the CLIENT_COLUMNS arrays (N,)."""
+        before = self.totals(int(record["iteration"])) if self._totals is None else self._totals
+        # One iteration at a time: the sums of a resumed run are those of an uninterrupted one, bit for bit.
+        self._totals = {name: before[name] + np.asarray(record[name], dtype=float) for name in SUMMED}
         self._buffer.append(record)
 
     def add_evaluation(self, iteration: int, values: Mapping[str, float | None]) -> None:
@@ -151,15 +159,27 @@ class MetricStore:
             if checkpoint is not None:
                 self._db.execute("DELETE FROM checkpoints")
                 self._db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", checkpoint)
+            self._insert_totals()
             self._db.execute("COMMIT")
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
         self._buffer, self._evaluations = [], []
 
+    def _insert_totals(self) -> None:
+        """Write the sums up to now; keep only these and those of the checkpoint."""
+        if not self._buffer or self._totals is None:
+            return
+        done = int(self._buffer[-1]["iteration"]) + 1
+        self._insert("totals", len(SUMMED), [(done, *(_blob(self._totals[name]) for name in SUMMED))])
+        kept = "iteration NOT IN (SELECT iteration FROM checkpoints)"
+        self._db.execute(f"DELETE FROM totals WHERE iteration < ? AND {kept}", (done,))
+
     def rewind(self, iteration: int) -> None:
         """Delete what was recorded from `iteration` on."""
+        self._totals = None
         with self._readable():
+            self._db.execute("DELETE FROM totals WHERE iteration > ?", (iteration,))
             for table in ("iterations", "evaluations", "clients"):
                 self._db.execute(f"DELETE FROM {table} WHERE iteration >= ?", (iteration,))
 
@@ -198,6 +218,25 @@ class MetricStore:
             for index, name in enumerate(CLIENT_COLUMNS, start=1):
                 table[name] = np.array([np.frombuffer(row[index]) for row in rows])
             return table
+
+    def totals(self, iterations: int) -> dict[str, FloatArray]:
+        """Return the sums of the SUMMED columns over the first iterations, (N,); NaN where they are unknown.
+
+        They are known for all that was added, and for the newest checkpoint; where each client's numbers
+        are recorded, for any number of iterations.
+        """
+        if self._totals is not None and self._buffer and self._buffer[-1]["iteration"] == iterations - 1:
+            return self._totals
+        with self._readable():
+            row = self._db.execute("SELECT * FROM totals WHERE iteration = ?", (iterations,)).fetchone()
+            if row is not None:
+                return {name: np.frombuffer(row[index]) for index, name in enumerate(SUMMED, start=1)}
+        if iterations == 0:
+            return dict.fromkeys(SUMMED, np.zeros(()))
+        clients = self.clients()
+        known = np.array_equal(clients["iteration"][:iterations], np.arange(iterations))
+        unknown = np.asarray(np.nan)
+        return {name: clients[name][:iterations].sum(axis=0) if known else unknown for name in SUMMED}
 
     def _columns(self, table: str, columns: Sequence[str]) -> dict[str, FloatArray]:
         with self._readable():

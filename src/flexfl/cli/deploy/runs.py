@@ -147,6 +147,11 @@ def _status_text(name: str, live: Live | None) -> str:
     if present := live.more.get("present"):
         parts.append(f"participating: {', '.join(present)}")
     lines = [", ".join(parts)]
+    if worst := live.more.get("worst"):
+        from flexfl.cli.tables import worst_text
+
+        listed = [f"{knob} {worst_text(entry)}" for knob, entry in worst.items()]
+        lines.append(f"  worst client, of its budget: {', '.join(listed)}")
     if error := live.more.get("error"):
         lines.append(f"  {error}")
     lines += [f"  refused: {why}" for why in (live.more.get("refused") or {}).values()]

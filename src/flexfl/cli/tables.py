@@ -1,0 +1,99 @@
+"""Tables for the terminal: costs against budgets, and the resources that an accuracy has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from flexfl.results.accounts import share
+
+if TYPE_CHECKING:
+    from flexfl.report import Reached
+
+_CLOSE = 0.02
+
+CHARGED_MEANING = (
+    "charged: the expected cost λ(q), which the controller holds to the budget; spent: what was really spent"
+)
+
+
+def show_costs(console: Console, costs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what was spent on each knob, and charged where that differs, against its budget.
+
+    Args:
+        console: Where to print.
+        costs: `average_cost` of a summary.
+    """
+    table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
+    table.add_column("")
+    for heading in ("spent", "budget", "spent / budget"):
+        table.add_column(heading, justify="right")
+    worst = {knob: worst_text(cost["worst"]) for knob, cost in costs.items() if cost["worst"]}
+    if worst:
+        table.add_column("worst client")
+    for knob, cost in costs.items():
+        table.add_row(knob, *_cells(cost, "spent"), *([worst.get(knob, "")] if worst else []))
+        if not cost["agree"]:
+            charged = worst_text(cost["worst"], "charged") if cost["worst"] else ""
+            table.add_row("  charged", *_cells(cost, "charged"), *([charged] if worst else []))
+    console.print(table)
+    if any("charged" in text for text in worst.values()) or not all(cost["agree"] for cost in costs.values()):
+        console.print(CHARGED_MEANING, style="dim")
+
+
+def _cells(cost: Mapping[str, Any], by: str) -> tuple[str, str, str]:
+    spent, budget = cost[by], cost["budget"]
+    if spent is None:
+        return "–", _number(budget), "–"
+    return f"{spent:.3g}", _number(budget), "no limit" if budget is None else f"{spent / budget:.0%}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def worst_text(worst: Mapping[str, Mapping[str, Any]], by: str = "spent") -> str:
+    """Return who is worst off, with its share of the budget; and what it was charged where that differs.
+
+    >>> entry = {"who": "client 3", "spent": 0.3, "charged": 0.25, "budget": 0.25}
+    >>> worst_text({"spent": entry})
+    'client 3: 120% (charged 100%)'
+    """
+    entry = worst[by]
+    text = f"{entry['who']}: {share(entry, by):.0%}"
+    if by == "spent" and abs(share(entry) - share(entry, "charged")) > _CLOSE:
+        text += f" (charged {share(entry, 'charged'):.0%})"
+    return text
+
+
+_HEADINGS = {
+    "iteration": "iterations",
+    "compute-cost": "computing",
+    "uplink-cost": "uplink",
+    "downlink-cost": "downlink",
+    "uplink-bytes": "sent up",
+    "downlink-bytes": "sent down",
+    "seconds": "seconds",
+}
+
+
+def show_resources(console: Console, rows: Sequence[Reached]) -> None:
+    """Print what each group has used until it first reached each target: means, a table for each target."""
+    for target in dict.fromkeys(row.target for row in rows):
+        wanted = [row for row in rows if row.target == target]
+        console.print(f"until test accuracy {target:g}: mean over seeds, of all clients", style="bold")
+        if any(row.reached for row in wanted):
+            table = Table(box=None, padding=(0, 1, 0, 0))
+            table.add_column("group", overflow="fold")
+            for heading in _HEADINGS.values():
+                table.add_column(heading, justify="right", no_wrap=True)
+            for row in wanted:
+                if row.reached:
+                    table.add_row(row.label, *(row.mean_text(name) for name in _HEADINGS))
+            console.print(table)
+        for row in wanted:
+            if row.remark:
+                console.print(f"{row.label}: {row.remark}", soft_wrap=True)
