@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from flexfl.cli.show import ProgressLine
+from flexfl.cli.show import ProgressLine, show_outcomes
+from flexfl.experiments import Cell, Outcome
+from flexfl.results import Run
 from flexfl.results.observer import Live
+from flexfl.spec import load_spec
+from runs import write_run
 
 
 def live(iteration: int, total: int = 100) -> Live:
@@ -48,3 +53,20 @@ def test_a_terminal_shows_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch)
     assert "50/100" in output
     assert "1:01 left" in output
     assert "accuracy 0.750" in output
+
+
+def test_the_table_of_many_runs_names_the_worst_client_of_all(tmp_path: Path) -> None:
+    cells = [Cell(f"mini, seed {seed}", load_spec("quickstart"), tmp_path / str(seed)) for seed in (1, 2)]
+    outcomes = [Outcome(cell, "failed") for cell in cells]
+    for number, cell in enumerate(cells, start=1):
+        charged = None if number == 1 else 0.1
+        run = write_run(cell.out, seed=number, cost=number / 10, charged=charged, budget={"uplink": 0.3})
+        summary = Run(run).summary
+        outcomes[number - 1] = Outcome(cell, "done", 20, 0.5, summary)
+    out = io.StringIO()
+    show_outcomes(Console(file=out, width=80), outcomes)
+    lines = out.getvalue().splitlines()
+    assert "worst client: client 3 of mini, seed 2 has spent 200% of its uplink budget" in lines
+    expected = "charged 0.15 on average, the expected cost, which is what is controlled"
+    assert f"compute in 1 of 2 runs: {expected}" in lines
+    assert max(len(line) for line in lines if "│" in line) <= 80

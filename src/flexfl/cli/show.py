@@ -235,7 +235,6 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
     table.add_column("run")
     for heading in ("accuracy", *KNOBS):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("worst client")
     accuracies: dict[Path, list[float]] = {}
     for outcome in outcomes:
         values = accuracies.setdefault(outcome.cell.out.parent, [])
@@ -247,9 +246,10 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
             values.append(accuracy)
         costs = [summary["average_cost"][knob] for knob in KNOBS]
         shares = [_against_budget(cost["spent"], cost["budget"]) for cost in costs]
-        shown = "–" if accuracy is None else f"{accuracy:.4f}"
-        table.add_row(outcome.cell.name, shown, *shares, _worst_of_all(summary["average_cost"]))
+        table.add_row(outcome.cell.name, "–" if accuracy is None else f"{accuracy:.4f}", *shares)
     console.print(table)
+    for line in [*_charged_lines(outcomes), *_worst_of_all(outcomes)]:
+        console.print(line, soft_wrap=True)
     for folder, values in accuracies.items():
         statistics = ""
         if len(values) > 1:
@@ -257,15 +257,35 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
         console.print(f"{statistics}runs in {folder}", soft_wrap=True)
 
 
-def _worst_of_all(costs: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the client that has spent most of one of its budgets, as text."""
+def _charged_lines(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a line for each knob that was charged something else than was spent on it."""
+    summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
+    lines = []
+    for knob in KNOBS:
+        costs = [summary["average_cost"][knob] for summary in summaries]
+        charged = [cost["charged"] for cost in costs if not cost["agree"]]
+        if charged:
+            where = f"in {len(charged)} of {len(costs)} runs"
+            what = f"charged {mean(charged):.3g} on average, the expected cost, which is what is controlled"
+            lines.append(f"{knob} {where}: {what}")
+    return lines
+
+
+def _worst_of_all(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return a line on the client that has spent the largest share of a budget, and in which run."""
     from flexfl.results.accounts import share
 
-    entries = {knob: cost["worst"]["spent"] for knob, cost in costs.items() if cost["worst"]}
+    entries = [
+        (share(cost["worst"]["spent"]), knob, cost["worst"]["spent"]["who"], outcome.cell.name)
+        for outcome in outcomes
+        if outcome.summary is not None
+        for knob, cost in outcome.summary["average_cost"].items()
+        if cost["worst"]
+    ]
     if not entries:
-        return "–"
-    knob = max(entries, key=lambda name: share(entries[name]))
-    return f"{knob} {share(entries[knob]):.0%} ({entries[knob]['who']})"
+        return []
+    most, knob, who, run = max(entries)
+    return [f"worst client: {who} of {run} has spent {most:.0%} of its {knob} budget"]
 
 
 def show_evidence(console: Console, evidence: Evidence) -> None:

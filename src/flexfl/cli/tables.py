@@ -31,13 +31,17 @@ def show_costs(console: Console, costs: Mapping[str, Mapping[str, Any]]) -> None
     table.add_column("")
     for heading in ("spent", "budget", "spent / budget"):
         table.add_column(heading, justify="right")
-    worst = {knob: worst_text(cost["worst"]) for knob, cost in costs.items() if cost["worst"]}
+    worst = {
+        knob: worst_text(cost["worst"], mention_charged=cost["agree"])
+        for knob, cost in costs.items()
+        if cost["worst"]
+    }
     if worst:
         table.add_column("worst client")
     for knob, cost in costs.items():
         table.add_row(knob, *_cells(cost, "spent"), *([worst.get(knob, "")] if worst else []))
         if not cost["agree"]:
-            charged = worst_text(cost["worst"], "charged") if cost["worst"] else ""
+            charged = worst_text(cost["worst"], "charged", mention_charged=False) if cost["worst"] else ""
             table.add_row("  charged", *_cells(cost, "charged"), *([charged] if worst else []))
     console.print(table)
     if any("charged" in text for text in worst.values()) or not all(cost["agree"] for cost in costs.values()):
@@ -55,8 +59,15 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def worst_text(worst: Mapping[str, Mapping[str, Any]], by: str = "spent") -> str:
+def worst_text(
+    worst: Mapping[str, Mapping[str, Any]], by: str = "spent", *, mention_charged: bool = True
+) -> str:
     """Return who is worst off, with its share of the budget; and what it was charged where that differs.
+
+    Args:
+        worst: `worst` of a summary.
+        by: spent or charged.
+        mention_charged: Whether to add what it was charged.
 
     >>> entry = {"who": "client 3", "spent": 0.3, "charged": 0.25, "budget": 0.25}
     >>> worst_text({"spent": entry})
@@ -64,7 +75,7 @@ def worst_text(worst: Mapping[str, Mapping[str, Any]], by: str = "spent") -> str
     """
     entry = worst[by]
     text = f"{entry['who']}: {share(entry, by):.0%}"
-    if by == "spent" and abs(share(entry) - share(entry, "charged")) > _CLOSE:
+    if mention_charged and abs(share(entry) - share(entry, "charged")) > _CLOSE:
         text += f" (charged {share(entry, 'charged'):.0%})"
     return text
 
