@@ -391,3 +391,11 @@ def test_budgets_in_seconds_and_bytes_hold(tmp_path: Path) -> None:
     # What is charged is what the codec wrote.
     np.testing.assert_array_equal(run.clients["uplink_cost"], run.clients["uplink_bytes"])
     np.testing.assert_array_equal(run.iterations["downlink_cost"], run.iterations["downlink_bytes"])
+
+
+def test_a_deployment_has_notes_like_a_simulation(tmp_path: Path) -> None:
+    spec = quick(control={"policy": "full"})
+    summary = Run(deploy(tmp_path, spec)).summary
+    assert summary is not None
+    assert summary["notes"] == spec.notes()
+    assert summary["notes"] == ["full does not use the budgets: reports show them beside what is spent"]

@@ -118,13 +118,11 @@ def simulate(
     Warns:
         FlexFLWarning: a policy leaves a knob alone or does not use a budget; also in the summary's notes.
     """
-    if resume and out is None:
-        raise InputError([Fault("resume", "needs the run directory", None, "give out=…")], "the call")
     if isinstance(model, Mapping):
         sections, model = sections | {"model": model}, None
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
-    refuse_arguments(spec, model, data, loss, out, observers, sections)
+    refuse_arguments(spec, model, data, loss, out, resume, observers, sections)
     resolved, objects = _resolve(spec, sections, _Objects(_copied(model), data, loss))
     # Stored with the run, and taken from there: another number may round sums in another order.
     count = resolved.engine.threads or (_stored_threads(Path(out)) if out else None) or default_threads()

@@ -135,6 +135,7 @@ def refuse_arguments(
     data: object,
     loss: object,
     out: object,
+    resume: object,
     observers: object,
     sections: Mapping[str, object],
 ) -> None:
@@ -167,6 +168,8 @@ def refuse_arguments(
         faults.append(Fault("loss", "must be a function", loss, remedy))
     if not isinstance(out, str | Path | None):
         faults.append(Fault("out", "must be the path of a folder", out, 'for example out="runs/first"'))
+    if resume and out is None:
+        faults.append(Fault("resume", "needs the run directory", None, "give out=…"))
     if not isinstance(observers, Sequence):
         remedy = "write observers=[…]"
         faults.append(Fault("observers", "must be a list of observers", type(observers).__name__, remedy))
