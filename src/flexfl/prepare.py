@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flexfl.data.federated import Federated
 from flexfl.errors import Fault, InputError
 from flexfl.evaluate import default_loss
-from flexfl.models.build import Loss, check_model
+from flexfl.models.build import Accuracy, Loss, check_model
 from flexfl.models.flat import FlatModel
+from flexfl.trees import Tree, converted, in_words, leaves, rows, size
 
 
 def prepare(
@@ -20,32 +21,65 @@ def prepare(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     augment: str = "none",
+    accuracy: Accuracy | None = None,
 ) -> tuple[FlatModel, Loss]:
     """Return the network as a flat vector on its device, and the loss.
 
     Args:
         module: the network.
         data: what it will be trained on.
-        loss: of outputs and labels; by default cross-entropy for classes, else the squared error.
+        loss: of outputs and labels; by default cross-entropy for classes, the squared error for numbers,
+            and what the model returns as its loss for samples without labels.
         dtype: of parameters and samples.
         device: by torch's name.
         augment: how samples are varied: none or crop-flip.
+        accuracy: of outputs and labels, the share that is right; the usual one for classes by default.
 
     Raises:
         InputError: lists all that keeps them from working together.
     """
     faults = _check_device(device, dtype)
-    sample, labels = (
-        t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y)
-    )
+    if missing := _missing_loss(data, loss):
+        raise InputError([*faults, missing], "the model and the data")
+    sample, labels = _examples(data, dtype)
     chosen = loss or default_loss(data)
-    faults += check_model(module.to(dtype), sample, labels, data.classes, chosen, plain_loss=loss is None)
-    if augment == "crop-flip" and data.train_x.ndim != 4:
+    usual = loss is None and data.train_y is not data.train_x
+    faults += check_model(
+        module.to(dtype), sample, labels, data.classes, chosen, plain_loss=usual, accuracy=accuracy
+    )
+    image = isinstance(data.train_x, Tensor) and data.train_x.ndim == 4
+    if augment == "crop-flip" and not image:
         rule = "crop-flip needs images of shape (channels, height, width)"
-        faults.append(Fault("data.augment", rule, tuple(data.train_x.shape[1:]), 'use "none"'))
+        shape = tuple(data.train_x.shape[1:]) if isinstance(data.train_x, Tensor) else "a tree of tensors"
+        faults.append(Fault("data.augment", rule, shape, 'use "none"'))
     if faults:
         raise InputError(faults, "the model and the data")
     return FlatModel(module.to(device), dtype), chosen
+
+
+def _missing_loss(data: Federated, loss: Loss | None) -> Fault | None:
+    """Return a fault for labels of several parts without a loss: there is no usual one for these."""
+    if loss is not None or data.train_y is data.train_x or isinstance(data.train_y, Tensor):
+        return None
+    rule = "is needed for labels of several parts"
+    return Fault("loss", rule, in_words(data.train_y), "give loss=lambda outputs, labels: …")
+
+
+def _examples(data: Federated, dtype: torch.dtype) -> tuple[Tree, Tree]:
+    """Return the samples that a model is tried with: two, and those with the extremes of whole numbers.
+
+    An index that no embedding or loss knows is found before any work starts.
+    """
+    if data.plain and data.train_x.is_floating_point():
+        x, y = (t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y))
+        return x, y
+    chosen = set(range(min(2, size(data.train_x))))
+    for _, tensor in leaves((data.train_x, data.train_y)):
+        if not tensor.is_floating_point() and tensor.dtype != torch.bool and tensor.numel():
+            by_sample = tensor.reshape(len(tensor), -1)
+            chosen |= {int(by_sample.amax(1).argmax()), int(by_sample.amin(1).argmin())}
+    x, y = (converted(rows(tree, sorted(chosen)), None, dtype) for tree in (data.train_x, data.train_y))
+    return x, x if data.train_y is data.train_x else y
 
 
 def _check_device(name: str, dtype: torch.dtype) -> list[Fault]:

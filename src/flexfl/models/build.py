@@ -13,9 +13,13 @@ from flexfl.errors import Fault, InputError
 from flexfl.models import NETWORKS, networks
 from flexfl.registry import Family, is_given, must_be_given_again
 from flexfl.streams import Streams
+from flexfl.trees import Tree, call, in_words
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and labels of one minibatch → its mean loss."""
+Loss = Callable[[Any, Any], Tensor]
+"""Outputs and labels of one minibatch → its mean loss; samples without labels are passed whole instead."""
+
+Accuracy = Callable[[Any, Any], Any]
+"""Outputs and labels, as a loss gets them → the share of samples that are right."""
 
 MODELS = Family("network", {name: getattr(networks, name) for name in NETWORKS}, key="name")
 
@@ -43,8 +47,30 @@ def build_model(name: str, options: Mapping[str, Any], streams: Streams) -> nn.M
     return module
 
 
+def returned_loss(outputs: Any, batch: Any) -> Tensor:
+    """Return the loss that a model has computed itself: outputs.loss, outputs["loss"], or the one number.
+
+    >>> returned_loss({"loss": torch.tensor(0.5)}, None)
+    tensor(0.5000)
+    """
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if found is None and isinstance(outputs, Tensor) and outputs.ndim == 0:
+        found = outputs
+    if found is None:
+        kind = type(outputs).__name__
+        raise TypeError(f"the samples have no labels, and {kind} holds no loss of the model's own")
+    return found  # type: ignore[no-any-return]
+
+
 def check_model(
-    module: nn.Module, sample: Tensor, labels: Tensor, classes: int | None, loss: Loss, *, plain_loss: bool
+    module: nn.Module,
+    sample: Tree,
+    labels: Tree,
+    classes: int | None,
+    loss: Loss,
+    *,
+    plain_loss: bool,
+    accuracy: Accuracy | None = None,
 ) -> list[Fault]:
     """Return the faults that prevent this module from being trained on these samples with this loss.
 
@@ -55,16 +81,18 @@ def check_model(
         classes: Number of classes; None if labels are not classes.
         loss: The loss.
         plain_loss: Whether it is our default loss, whose requirements on outputs and labels are known.
+        accuracy: The user's function for the share of samples that are right.
     """
     if faults := _parameter_faults(module):
         return faults
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         # On a copy: a forward pass may change buffers.
-        output = _attempt(lambda: copy.deepcopy(module)(sample))
+        trial = copy.deepcopy(module)
+        output = _attempt(lambda: trial(sample) if isinstance(sample, Tensor) else call(trial, sample))
         if fault := _output_fault(output, sample, labels, classes, plain_loss=plain_loss):
             return [fault]
         value = _attempt(lambda: loss(output, labels))
-    fault = _loss_fault(value, output, labels)
+    fault = _loss_fault(value, output, labels) or _accuracy_fault(accuracy, output, labels)
     return [] if fault is None else [fault]
 
 
@@ -89,15 +117,20 @@ def _parameter_faults(module: nn.Module) -> list[Fault]:
 
 
 def _output_fault(
-    output: Any, sample: Tensor, labels: Tensor, classes: int | None, *, plain_loss: bool
+    output: Any, sample: Tree, labels: Tree, classes: int | None, *, plain_loss: bool
 ) -> Fault | None:
     """Return the fault of a model's output, which is a text if the model has failed."""
     if isinstance(output, str):
         rule = f"must accept samples of the data ({output})"
-        return Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")
-    if not isinstance(output, Tensor):
+        remedy = "adjust the model, or reshape the data"
+        if isinstance(sample, Tensor):
+            return Fault("model", rule, tuple(sample.shape[1:]), remedy)
+        remedy += ", or name what the model takes: features=[…] in Federated.split"
+        return Fault("model", rule, in_words(sample), remedy)
+    if plain_loss and not isinstance(output, Tensor):
         rule = "must return one tensor of outputs"
-        return Fault("model", rule, type(output).__name__, "wrap it in a module that returns it")
+        remedy = "wrap it in a module that returns it, or give loss=lambda outputs, labels: …"
+        return Fault("model", rule, type(output).__name__, remedy)
     if plain_loss and classes is not None and (output.ndim != 2 or output.shape[1] < classes):
         rule = f"must return one output for each of the {classes} classes"
         return Fault("model", rule, tuple(output.shape[1:]), f"end with nn.Linear(…, {classes})")
@@ -107,18 +140,37 @@ def _output_fault(
     return None
 
 
-def _loss_fault(value: Any, output: Tensor, labels: Tensor) -> Fault | None:
+def _loss_fault(value: Any, output: Any, labels: Tree) -> Fault | None:
     """Return the fault of a loss's value, which is a text if the loss has failed."""
     if isinstance(value, str):
         rule = f"must accept the model's outputs and the labels ({value})"
-        shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
-        return Fault("loss", rule, shapes, "reshape the labels, or give another loss")
+        if isinstance(output, Tensor) and isinstance(labels, Tensor):
+            shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
+            return Fault("loss", rule, shapes, "reshape the labels, or give another loss")
+        remedy = 'give loss=lambda outputs, batch: …, let the model return {"loss": …}, or name a label'
+        shapes = f"outputs: {type(output).__name__}, labels: {in_words(labels)}"
+        return Fault("loss", rule, shapes, remedy)
     if not isinstance(value, Tensor) or value.ndim != 0:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         return Fault("loss", "must return the mean loss of a minibatch, one number", shape, "take the mean")
     if not value.requires_grad:
         rule = "must be differentiable with respect to the model's parameters"
         return Fault("loss", rule, "a loss without gradient", "use one like cross-entropy, not an accuracy")
+    return None
+
+
+def _accuracy_fault(accuracy: Accuracy | None, output: Any, labels: Tree) -> Fault | None:
+    """Return the fault of a user's accuracy."""
+    if accuracy is None:
+        return None
+    with torch.no_grad():
+        value = _attempt(lambda: float(accuracy(output, labels)))
+    if isinstance(value, str):
+        rule = f"must accept the model's outputs and the labels ({value})"
+        return Fault("accuracy", rule, type(output).__name__, "return the share that is right")
+    if not 0 <= value <= 1:
+        rule = "must return the share of samples that are right, from 0 to 1"
+        return Fault("accuracy", rule, value, "divide by the number of samples")
     return None
 
 

@@ -24,7 +24,7 @@ from flexfl.data.federated import Federated
 from flexfl.errors import Fault, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.mapped import mapped_zeros
-from flexfl.models.build import Loss, build_model
+from flexfl.models.build import Accuracy, Loss, build_model
 from flexfl.models.flat import FlatModel, own_generator
 from flexfl.parameters import KNOBS, plain
 from flexfl.prepare import prepare
@@ -61,6 +61,7 @@ class _Objects:
     model: nn.Module | None = None
     data: Federated | None = None
     loss: Loss | None = None
+    accuracy: Accuracy | None = None
     policy: Policy | None = None
     costs: dict[str, CostModel] = field(default_factory=dict)
     compressors: dict[str, Compressor] = field(default_factory=dict)
@@ -72,6 +73,7 @@ def simulate(
     model: nn.Module | Mapping[str, Any] | None = None,
     data: Federated | Mapping[str, Any] | None = None,
     loss: Loss | None = None,
+    accuracy: Accuracy | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     observers: Sequence[Observer] = (),
@@ -85,7 +87,10 @@ def simulate(
             out.
         data: a `Federated`, or the section of a spec; the spec's dataset if left out.
         loss: outputs and labels of a minibatch → mean loss; by default cross-entropy for class labels and
-            mean squared error for numbers.
+            mean squared error for numbers. Samples without labels of their own (dicts) are passed whole
+            instead, and by default the loss is the one that the model returns.
+        accuracy: outputs and labels (or whole samples) → the share that is right, for evaluations; by
+            default that of class labels.
         out: the run directory; a temporary one if left out.
         resume: continue the run in `out`.
         observers: notified of what happens (`flexfl.Observer`).
@@ -107,7 +112,7 @@ def simulate(
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
     _refuse_other_kinds(spec, model, data, sections, observers)
-    resolved, objects = _resolve(spec, sections, _Objects(model, data, loss))
+    resolved, objects = _resolve(spec, sections, _Objects(model, data, loss, accuracy))
     # Stored with the run: another number of threads would round sums in another order.
     count = usable_threads(resolved.engine.threads)
     engine = resolved.engine.model_copy(update={"threads": count})
@@ -208,6 +213,7 @@ def _prepare(spec: Spec, objects: _Objects) -> Problem:
         dtype=getattr(torch, spec.engine.dtype),
         device=spec.engine.device,
         augment=spec.data.augment,
+        accuracy=objects.accuracy,
     )
     problem = problem_of(spec, flat, data, loss, streams=streams, objects=objects)
     if isinstance(problem.setup.costs["compute"], Measured):
@@ -246,6 +252,7 @@ def problem_of(
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
+        accuracy=given.accuracy,
     )
 
 
@@ -287,7 +294,7 @@ def _run(
             )
         )
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
-        evaluate = Evaluator(problem.model, problem.loss, data)
+        evaluate = Evaluator(problem.model, problem.loss, data, problem.accuracy)
         try:
             train(engine, evaluate, schedule, progress, everyone, stop)
         except NonFiniteError as error:
