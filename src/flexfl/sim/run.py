@@ -87,10 +87,9 @@ def simulate(
             out.
         data: a `Federated`, or the section of a spec; the spec's dataset if left out.
         loss: outputs and labels of a minibatch → mean loss; by default cross-entropy for class labels and
-            mean squared error for numbers. Samples without labels of their own (dicts) are passed whole
-            instead, and by default the loss is the one that the model returns.
-        accuracy: outputs and labels (or whole samples) → the share that is right, for evaluations; by
-            default that of class labels.
+            mean squared error for numbers. Samples without labels (dicts) are passed whole, and by default
+            the loss is the one that the model returns.
+        accuracy: outputs and labels, or whole samples → the share that is right; by default that of classes.
         out: the run directory; a temporary one if left out.
         resume: continue the run in `out`.
         observers: notified of what happens (`flexfl.Observer`).
