@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -41,12 +44,15 @@ def prepare(
     faults = _check_device(device, dtype)
     if missing := _missing_loss(data, loss):
         raise InputError([*faults, missing], "the model and the data")
-    sample, labels = _examples(data, dtype)
     chosen = loss or default_loss(data)
     usual = loss is None and data.train_y is not data.train_x
-    faults += check_model(
-        module.to(dtype), sample, labels, data.classes, chosen, plain_loss=usual, accuracy=accuracy
-    )
+    module = module.to(dtype)
+    for where, x, y in _sets(data):
+        sample, labels = _examples(x, y, dtype)
+        found = check_model(module, sample, labels, data.classes, chosen, plain_loss=usual, accuracy=accuracy)
+        faults += [replace(fault, field=fault.field + where) for fault in found]
+        if found:
+            break
     image = isinstance(data.train_x, Tensor) and data.train_x.ndim == 4
     if augment == "crop-flip" and not image:
         rule = "crop-flip needs images of shape (channels, height, width)"
@@ -65,21 +71,28 @@ def _missing_loss(data: Federated, loss: Loss | None) -> Fault | None:
     return Fault("loss", rule, in_words(data.train_y), "give loss=lambda outputs, labels: …")
 
 
-def _examples(data: Federated, dtype: torch.dtype) -> tuple[Tree, Tree]:
+def _sets(data: Federated) -> Iterator[tuple[str, Tree, Tree]]:
+    """Yield the sets to try; the test set, too, where its indices may be out of range."""
+    yield "", data.train_x, data.train_y
+    if data.test_x is not None and not (data.plain and data.train_x.is_floating_point()):
+        yield " (test data)", data.test_x, data.test_y
+
+
+def _examples(x: Tree, y: Tree, dtype: torch.dtype) -> tuple[Tree, Tree]:
     """Return the samples that a model is tried with: two, and those with the extremes of whole numbers.
 
     An index that no embedding or loss knows is found before any work starts.
     """
-    if data.plain and data.train_x.is_floating_point():
-        x, y = (t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (data.train_x, data.train_y))
-        return x, y
-    chosen = set(range(min(2, size(data.train_x))))
-    for _, tensor in leaves((data.train_x, data.train_y)):
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and x.is_floating_point():
+        sample, labels = (t[:2].to(dtype) if t.is_floating_point() else t[:2] for t in (x, y))
+        return sample, sample if y is x else labels
+    chosen = set(range(min(2, size(x))))
+    for _, tensor in leaves((x, y)):
         if not tensor.is_floating_point() and tensor.dtype != torch.bool and tensor.numel():
             by_sample = tensor.reshape(len(tensor), -1)
             chosen |= {int(by_sample.amax(1).argmax()), int(by_sample.amin(1).argmin())}
-    x, y = (converted(rows(tree, sorted(chosen)), None, dtype) for tree in (data.train_x, data.train_y))
-    return x, x if data.train_y is data.train_x else y
+    sample, labels = (converted(rows(tree, sorted(chosen)), None, dtype) for tree in (x, y))
+    return sample, sample if y is x else labels
 
 
 def _check_device(name: str, dtype: torch.dtype) -> list[Fault]:

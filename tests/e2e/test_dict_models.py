@@ -19,7 +19,9 @@ from flexfl.errors import RunDirectoryError
 from flexfl.models.build import returned_loss
 from flexfl.models.flat import FlatModel
 from flexfl.prepare import prepare
-from flexfl.sim.gradients import Vmapped, choose
+from flexfl.sim.gradients import MixedGradientsError, Recheck, Vmapped, choose
+from flexfl.sim.gradients.pieces import Dense
+from flexfl.sim.gradients.trial import Trial
 from flexfl.streams import Streams
 
 RNG = np.random.default_rng(8)
@@ -137,6 +139,25 @@ def test_resume_goes_on_to_the_last_bit_and_knows_its_data(tmp_path):
         )
 
 
+def test_paths_are_compared_with_the_loop_during_the_run(monkeypatch):
+    compared = []
+    original = Recheck.compare
+    monkeypatch.setattr("flexfl.sim.engine.RECHECK_RATE", 1.0)
+    monkeypatch.setattr(Recheck, "compare", lambda *args: (compared.append(args[1]), original(*args)))
+    simulate()
+    assert sum(probe is not None for probe in compared) >= 10
+    original_call = Vmapped.__call__
+
+    def mixed(self, x, y):  # everyone gets the gradients of the next
+        pieces, loss = original_call(self, x, y)
+        return {name: Dense(piece.grads.roll(1, 0)) for name, piece in pieces.items()}, loss
+
+    monkeypatch.setattr(Trial, "why_not", lambda self, kind, tolerance=0.0: None)
+    monkeypatch.setattr(Vmapped, "__call__", mixed)
+    with pytest.raises(MixedGradientsError):
+        simulate()
+
+
 def test_an_iteration_is_that_of_plain_autograd():
     """Everyone computes and sends everything: x moves by the mean of the clients' gradients."""
     data = flexfl.Federated.split(BATCH, clients=3)
@@ -196,8 +217,13 @@ def test_an_index_out_of_range_is_found_wherever_it_is(column, tmp_path):
     for value in (12, -7):
         wrong = BATCH[column].clone()
         wrong[41] = value
-        with pytest.raises(flexfl.InputError, match=r"must accept"):
-            simulate(data=flexfl.Federated.split(BATCH | {column: wrong}, clients=3), out=tmp_path / "run")
+        for train, test, where in (
+            ({column: wrong}, {}, "must"),
+            ({}, {column: wrong}, r"\(test data\) must"),
+        ):
+            data = flexfl.Federated.split(BATCH | train, BATCH | test, clients=3)
+            with pytest.raises(flexfl.InputError, match=rf"(model|loss) {where} accept"):
+                simulate(data=data, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
