@@ -30,7 +30,7 @@ test-slow: $(VENV)/.installed-dev $(VENV)/.installed-docs
 # What depends on numerics, as other CPUs would compute it: other vector units, other orders of sums.
 NUMERIC := tests/contract tests/property tests/deploy/test_equals_simulation.py tests/deploy/test_learner.py \
   tests/unit/test_models.py tests/unit/test_evaluate.py tests/unit/test_wire.py tests/unit/test_recheck.py \
-  tests/e2e/test_simulate.py tests/e2e/test_examples.py
+  tests/e2e/test_simulate.py tests/e2e/test_examples.py tests/e2e/test_dict_models.py
 INSTRUCTION_SETS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 OPENBLAS_CORETYPE=Haswell \
   ONEDNN_MAX_CPU_ISA=SSE41 NUMBA_CPU_NAME=generic
 test-portable: $(VENV)/.installed-dev

@@ -125,15 +125,19 @@ def check_partition(partition: Any) -> None:
     """Check a partition: every sample at one client at most, none empty, the same for the same seed.
 
     Args:
-        partition: as in a spec, a name or a table with a kind and its options.
+        partition: as in a spec, a name or a table with a kind and its options. One by a column is given
+            the column "client", which holds as many values as there are clients.
     """
     from flexfl.data.federated import Federated  # imports torch
 
     labels = np.random.default_rng(1).integers(0, 4, 400)
     features = np.arange(800.0).reshape(400, 2)
     for clients in (4, 8):
+        columns = {"client": np.arange(400) % clients}
         first, again, other = (
-            Federated.split((features, labels), clients=clients, partition=partition, seed=seed)
+            Federated.split(
+                (features, labels), clients=clients, partition=partition, seed=seed, columns=columns
+            )
             for seed in (1, 1, 2)
         )
         held = np.concatenate(first.parts)

@@ -65,7 +65,7 @@ def test_compressors(kind, table):
     check_compressor(maker(COMPRESSORS, kind, table))
 
 
-OPTIONS = {"dirichlet": {"alpha": 0.5}, "similarity": {"similarity": 0.3}}
+OPTIONS = {"dirichlet": {"alpha": 0.5}, "similarity": {"similarity": 0.3}, "by-column": {"column": "client"}}
 
 
 @pytest.mark.parametrize("kind", PARTITIONS.members)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import own_data
 from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
 from examples.own_observer import SpendingLog
@@ -138,3 +139,12 @@ def test_killed_and_resumed_to_the_last_bit(name, tmp_path):
         assert np.array_equal(states[0][key], states[1][key]), key
     for column, values in whole.run.clients.items():
         np.testing.assert_array_equal(resumed.run.clients[column], values, err_msg=column)
+
+
+def test_data_as_people_have_them(capsys):
+    own_data.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["by customer", "from HuggingFace", "from a loader"]
+    for line in lines:
+        assert "8 clients" in line
+        assert float(line.split()[-1]) > 0.6

@@ -17,6 +17,7 @@ from flexfl.data.catalogue import ARRAYS, CATALOGUE, DATASETS, Dataset
 from flexfl.data.federated import Federated, Pair
 from flexfl.data.fetch import NoSourceError, fetch, read_published
 from flexfl.data.images import FASHION, PixelScaling
+from flexfl.data.partition import FIELD, column_of
 from flexfl.errors import Fault, FlexFLError, InputError, nearest
 from flexfl.registry import is_given, must_be_given_again
 
@@ -46,15 +47,20 @@ def load_federated(
         name: one that ships or is installed, or "file".
         path: the .npz file, or the published files of the named dataset.
         clients: N.
-        partition: a name, or a table with a kind and its options.
+        partition: a name, or a table with a kind and its options; a column is an array of the .npz file,
+            with one value for each training sample.
         seed: of the run.
 
     Raises:
         InputError: what was given does not fit.
         FlexFLError: the dataset is not on this machine.
     """
+    column = column_of(partition)
+    columns = None if column is None else {column: _read_column(name, path, column)}
     train, test, content = _load(name, path)
-    return Federated.split(train, test, clients=clients, partition=partition, seed=seed, content=content)
+    return Federated.split(
+        train, test, clients=clients, partition=partition, seed=seed, columns=columns, content=content
+    )
 
 
 def load_own(name: str, path: Path) -> Federated:
@@ -111,6 +117,15 @@ def _pair(arrays: Mapping[str, NDArray[Any]], split: str, scaling: PixelScaling 
         labels = labels.astype(np.int64, copy=False)
     scaled = scaling(features) if scaling else features.astype(np.float32, copy=False)
     return torch.as_tensor(scaled), torch.as_tensor(labels)
+
+
+def _read_column(name: str, path: str | Path | None, column: str) -> NDArray[Any]:
+    """Return the array of that name in an .npz file."""
+    if path is None or Path(path).suffix != ".npz":
+        rule = "must be an array of an .npz file"
+        remedy = f'set data.name = "file" and data.path to one with {column} beside {", ".join(ARRAYS)}'
+        raise InputError([Fault(f"{FIELD}.column", rule, f"{column} of {name}", remedy)])
+    return _read_npz(Path(path), (column,))[column]
 
 
 def _read_files(entry: Dataset, path: Path) -> dict[str, NDArray[Any]]:

@@ -10,26 +10,37 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.data import partition as partitions
-from flexfl.errors import Fault, InputError
+from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import as_number
 from flexfl.streams import Streams
+from flexfl.trees import Tree, joined, leaves, shapes
+
+Source = Any
+"""Samples: a pair (x, y) of tensors or arrays with one row per sample; a torch Dataset, a DataLoader, a
+HuggingFace `datasets.Dataset`, a list of samples, or a dict of columns. Features may be a dict or tuple."""
 
 Pair = tuple[Any, Any]
-"""Features and labels, as tensors or arrays with one row per sample."""
+"""Features and labels, with one row per sample."""
 
 
 @dataclass(frozen=True)
 class Federated:
-    """A dataset in memory and its partition; create it with `split` or `of_clients`."""
+    """A dataset in memory and its partition; create it with `split` or `of_clients`.
 
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor | None
-    test_y: Tensor | None
+    Features are one tensor, or a tree of them (`flexfl.trees`): a model is called as `model(x)` with a
+    tensor, `model(**x)` with a dict and `model(*x)` with a tuple. Samples without labels of their own have
+    `train_y is train_x`: the loss then gets outputs and the whole minibatch.
+    """
+
+    train_x: Tree
+    train_y: Tree
+    test_x: Tree | None
+    test_y: Tree | None
     parts: tuple[IntArray, ...]
     content: str | None = None
     """A digest of the tensors if it is known; else `fingerprint` reads them."""
@@ -39,45 +50,77 @@ class Federated:
     @classmethod
     def split(
         cls,
-        train: Pair,
-        test: Pair | None = None,
+        train: Source,
+        test: Source | None = None,
         *,
-        clients: int,
+        clients: int | None = None,
         partition: str | Mapping[str, Any] = "iid",
         seed: int = 1,
+        features: str | Sequence[str] | None = None,
+        label: str | None = None,
+        columns: Mapping[str, Any] | None = None,
         content: str | None = None,
     ) -> Federated:
         """Partition training data over clients; the test data are not partitioned.
 
+        What is not an array is read once, into memory: of a Dataset with random augmentations each sample
+        is drawn once for the whole run. Of a DataLoader its dataset is taken, and its collate_fn if it has
+        an own one, which is called with all samples at once; the run decides on minibatches.
+
         Args:
-            train: Features and labels for training.
-            test: Features and labels for testing.
-            clients: Number of clients.
+            train: Samples for training: (x, y), a Dataset of (x, y) or of dicts, a DataLoader, a
+                HuggingFace dataset, a list of samples, or a dict of columns.
+            test: Samples for testing.
+            clients: Number of clients; may be left out if the partition is by a column.
             partition: As in a spec: a name, or {"kind": "dirichlet", "alpha": 0.3}.
             seed: The seed of the partition.
+            features: Of samples that are dicts: what the model is called with. A name gives it that tensor;
+                a list of names, keywords. By default all but the label.
+            label: Of samples that are dicts: what the loss compares outputs with. Without it the loss gets
+                the whole minibatch, and by default is the one that the model returns.
+            columns: One value per training sample, by name, for partitions by a column. The columns of the
+                training data are there, too.
             content: A digest of the data if it is known.
 
         Raises:
             InputError: The data or the number of clients are not valid.
         """
         recipe = partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before the data's
-        train_x, train_y = _tensors(train, "train")
-        if not isinstance(clients, int | np.integer) or isinstance(clients, bool) or clients < 1:
+        column = partitions.column_of(partition)
+        train_x, train_y, found = _read(train, "train", features, label)
+        samples = _size(train_x)
+        whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
+        if clients is not None and (not whole or clients < 1):
             remedy = as_number(clients) or "give the number N"
             raise InputError([Fault("data.clients", "must be a whole number ≥ 1", clients, remedy)])
-        if clients > len(train_x):
-            rule = f"must be at most the number of training samples, {len(train_x)}"
+        if clients is not None and clients > samples:
+            rule = f"must be at most the number of training samples, {samples}"
             raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
-        if faults := _label_faults(train_y, "labels"):  # else a partition by label would stumble over them
+        # Before the partition, which may go by labels.
+        if isinstance(train_y, Tensor) and (faults := _label_faults(train_y, "labels")):
             raise InputError(faults, "the data")
         generator = Streams(seed).generator("partition")
-        labels = np.asarray(train_y.reshape(len(train_y), -1)[:, 0])
-        parts = partitions.split(partition, labels, clients, generator)
-        return replace(cls._checked(train_x, train_y, test, parts, content), recipe=recipe)
+        values = None if column is None else _column(column, {**(columns or {})}, found)
+        parts = partitions.split(partition, _labels(train_x, train_y), clients, generator, values)
+        given = None if test is None else _read(test, "test", features, label)[:2]
+        return replace(cls._checked(train_x, train_y, given, parts, content), recipe=recipe)
 
     @classmethod
-    def of_clients(cls, clients: Sequence[Pair], test: Pair | None = None) -> Federated:
-        """Combine the features and labels of each client, given in the order of the clients.
+    def of_clients(
+        cls,
+        clients: Sequence[Source],
+        test: Source | None = None,
+        *,
+        features: str | Sequence[str] | None = None,
+        label: str | None = None,
+    ) -> Federated:
+        """Combine the samples of each client, given in the order of the clients.
+
+        Args:
+            clients: Each client's samples, as `split` takes them.
+            test: Samples for testing.
+            features: As in `split`.
+            label: As in `split`.
 
         Raises:
             InputError: The data are not valid, or their shapes differ between clients.
@@ -86,56 +129,73 @@ class Federated:
             rule = "must be a list with a pair for each client"
             remedy = "give list(clients.values()); the order numbers the clients"
             raise InputError([Fault("data.clients", rule, type(clients).__name__, remedy)])
+        if isinstance(clients, tuple) and any(hasattr(part, "shape") for part in clients):
+            remedy = "give a list of pairs, [(x, y), …]"
+            raise InputError(
+                [Fault("data.clients", "must be a list with a pair for each client", "a pair", remedy)]
+            )
         if not len(clients):
             raise InputError([Fault("data.clients", "must be at least one", 0, "give each client's data")])
-        pairs = [_tensors(pair, f"client {n}") for n, pair in enumerate(clients)]
+        pairs = [_read(pair, f"client {n}", features, label)[:2] for n, pair in enumerate(clients)]
         faults = []
-        for n, (_, labels) in enumerate(pairs):
-            if labels.is_floating_point() != pairs[0][1].is_floating_point():
-                rule = f"must have labels of {pairs[0][1].dtype} like client 0"
+        like = pairs[0][1]
+        for n, (own_x, labels) in enumerate(pairs):
+            if labels is own_x or not isinstance(labels, Tensor) or not isinstance(like, Tensor):
+                continue
+            if labels.is_floating_point() != like.is_floating_point():
+                rule = f"must have labels of {like.dtype} like client 0"
                 faults.append(Fault(f"data of client {n}", rule, str(labels.dtype), "convert them"))
             faults += _label_faults(labels, f"labels of client {n}")
-        for what, like in (("features", pairs[0][0]), ("labels", pairs[0][1])):
-            rule = f"must have {what} of shape {tuple(like.shape[1:])} like client 0"
-            arrays = [pair[0] if what == "features" else pair[1] for pair in pairs]
+        for what, place in (("features", 0), ("labels", 1)):
+            expected = shapes(pairs[0][place])
+            rule = f"must have {what} of shape {_shown(expected)} like client 0"
             faults += [
-                Fault(f"data of client {n}", rule, tuple(array.shape[1:]), "reshape them")
-                for n, array in enumerate(arrays)
-                if array.shape[1:] != like.shape[1:]
+                Fault(f"data of client {n}", rule, _shown(shapes(pair[place])), "reshape them")
+                for n, pair in enumerate(pairs)
+                if shapes(pair[place]) != expected and not (place and pair[1] is pair[0])
             ]
         if faults:
             raise InputError(faults, "the data")
-        ends = np.cumsum([len(x) for x, _ in pairs])
-        parts = tuple(np.arange(end - len(x), end) for (x, _), end in zip(pairs, ends, strict=True))
-        return cls._checked(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]), test, parts)
+        ends = np.cumsum([_size(x) for x, _ in pairs])
+        parts = tuple(np.arange(end - _size(x), end) for (x, _), end in zip(pairs, ends, strict=True))
+        all_x = joined([x for x, _ in pairs])
+        all_y = all_x if pairs[0][1] is pairs[0][0] else joined([y for _, y in pairs])
+        given = None if test is None else _read(test, "test", features, label)[:2]
+        return cls._checked(all_x, all_y, given, parts)
 
     @classmethod
     def _checked(
-        cls, x: Tensor, y: Tensor, test: Pair | None, parts: tuple[IntArray, ...], content: str | None = None
+        cls, x: Tree, y: Tree, test: Pair | None, parts: tuple[IntArray, ...], content: str | None = None
     ) -> Federated:
         faults = [
             Fault(f"data of client {n}", "must have at least one sample", 0, "remove that client")
             for n, part in enumerate(parts)
             if not len(part)
         ]
-        if x.is_floating_point() and content is None:
-            finite = torch.isfinite(x.reshape(len(x), -1)).all(dim=1).numpy()
-            faults += [
-                Fault(f"data of client {n}", "must be finite", f"sample {part[~finite[part]][0]}", "clean it")
-                for n, part in enumerate(parts)
-                if not finite[part].all()
-            ]
-        test_x, test_y = (None, None) if test is None else _tensors(test, "test")
-        if test_x is not None and test_x.shape[1:] != x.shape[1:]:
-            rule = f"must have features of shape {tuple(x.shape[1:])}, as in training"
-            faults.append(Fault("data (test)", rule, tuple(test_x.shape[1:]), "reshape them"))
-        if content is None and test_x is not None and not torch.isfinite(test_x).all():
+        if content is None:
+            faults += _non_finite(x, parts)
+            if y is not x and not isinstance(y, Tensor):
+                faults += _non_finite(y, parts)
+        test_x, test_y = (None, None) if test is None else test
+        if test_x is not None and _shapes(test_x) != _shapes(x):
+            rule = f"must have features of shape {_shown(_shapes(x))}, as in training"
+            faults.append(Fault("data (test)", rule, _shown(_shapes(test_x)), "reshape them"))
+        if test_y is not None and not isinstance(y, Tensor) and _shapes(test_y) != _shapes(y) and y is not x:
+            rule = f"must have labels of shape {_shown(_shapes(y))}, as in training"
+            faults.append(Fault("data (test)", rule, _shown(_shapes(test_y)), "reshape them"))
+        if content is None and test_x is not None and not all(_finite(t).all() for t in _leaves(test_x)):
             faults.append(Fault("data (test)", "must be finite", "NaN or infinity", "clean it"))
-        if test_y is not None:
+        if isinstance(y, Tensor) and isinstance(test_y, Tensor) and y is not x:
             faults += _label_faults(test_y, "test labels") + _other_labels(test_y, y)
         if faults:
             raise InputError(faults, "the data")
         return cls(x, y, test_x, test_y, parts, content)
+
+    @property
+    def plain(self) -> bool:
+        """Whether features and labels are one tensor each."""
+        both = isinstance(self.train_x, Tensor) and isinstance(self.train_y, Tensor)
+        return both and self.train_y is not self.train_x
 
     @property
     def clients(self) -> int:
@@ -150,7 +210,8 @@ class Federated:
     @property
     def classes(self) -> int | None:
         """The number of classes; None if labels are not classes."""
-        if self.train_y.ndim != 1 or self.train_y.is_floating_point():
+        y, alone = self.train_y, self.train_y is not self.train_x
+        if not (isinstance(y, Tensor) and alone) or y.ndim != 1 or y.is_floating_point():
             return None
         largest = [int(labels.max()) for labels in (self.train_y, self.test_y) if labels is not None]
         return max(largest) + 1
@@ -190,9 +251,9 @@ class Federated:
         if self.content is not None:
             return self.content
         digest = hashlib.blake2b(digest_size=16)
-        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
-            if tensor is not None:
-                digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+        for tree in (self.train_x, self.train_y, self.test_x, self.test_y):
+            for name, tensor in () if tree is None else leaves(tree):
+                digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
                 digest.update(tensor.contiguous().numpy().data)
         return digest.hexdigest()
 
@@ -237,12 +298,46 @@ def _tensor(given: Any, what: str, part: str) -> Tensor:
         raise InputError([Fault(f"data ({what})", rule, type(given).__name__, remedy)]) from error
 
 
+def _read(
+    source: Source, what: str, features: str | Sequence[str] | None, label: str | None
+) -> tuple[Tree, Tree, Mapping[str, Any]]:
+    """Return features, labels and columns of samples."""
+    if not _is_pair(source) or features is not None or label is not None:
+        from flexfl.data import samples
+
+        return samples.read(source, what, features=features, label=label)
+    return *_tensors(source, what), {}
+
+
+def _is_pair(source: Source) -> bool:
+    """Return whether samples are given as one array of features and one of labels, or as nothing known."""
+    if isinstance(source, tuple):
+        return not any(_is_tree(part) for part in source)
+    if isinstance(source, list):  # [x, y], unless it lists samples
+        first = source[0] if source else None
+        return not (isinstance(first, Mapping) or _is_tree(first) or _has_arrays(first))
+    return not hasattr(source, "__getitem__") and not hasattr(source, "__iter__")
+
+
+def _is_tree(part: Any) -> bool:
+    """Return whether features or labels have several parts; a tuple of arrays is one array, of rows."""
+    return isinstance(part, Mapping) or (
+        isinstance(part, tuple) and any(isinstance(entry, Tensor | Mapping) for entry in part)
+    )
+
+
+def _has_arrays(sample: Any) -> bool:
+    return isinstance(sample, tuple) and any(isinstance(part, np.ndarray) for part in sample)
+
+
 def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
     try:
         given_x, given_y = pair
     except (TypeError, ValueError) as error:
         rule = f"must be a pair of arrays, features and labels ({error})"
-        remedy = "give a list of pairs, [(x, y), …]" if what.startswith("client") else "give (x, y)"
+        remedy = "give (x, y), a torch Dataset, a DataLoader, a HuggingFace dataset or a dict of columns"
+        if what.startswith("client"):
+            remedy = "give a list with each client's: [(x, y), …], Datasets, DataLoaders or dicts of columns"
         raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, remedy)]) from error
     features, labels = _tensor(given_x, what, "features"), _tensor(given_y, what, "labels")
     if not features.ndim or not labels.ndim or len(features) != len(labels) or not len(features):
@@ -251,3 +346,57 @@ def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
         raise InputError([Fault(f"data ({what})", rule, sizes, "check the arrays")])
     # Class labels of any integer type: torch's losses need int64.
     return features, labels if labels.is_floating_point() else labels.long()
+
+
+def _labels(x: Tree, y: Tree) -> NDArray[Any]:
+    """Return the labels that a partition may go by, (S,): NaN if there are no classes or numbers."""
+    if y is x:
+        named = y.get("labels", y.get("label")) if isinstance(y, dict) else None
+        y = named if isinstance(named, Tensor) and named.ndim == 1 else None
+    if not isinstance(y, Tensor):
+        return np.full(_size(x), np.nan)
+    return np.asarray(y.reshape(len(y), -1)[:, 0])
+
+
+def _column(name: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> Any:
+    """Return the values of a column: one that was passed, or one of the data."""
+    for columns in (given, found):
+        if name in columns:
+            return columns[name]
+    rule = "must name a column of the training data, or one given as columns={…}"
+    remedy = nearest(name, [*given, *found]) if given or found else f"give columns={{{name!r}: […]}}"
+    raise InputError([Fault(f"{partitions.FIELD}.column", rule, name, remedy)])
+
+
+def _leaves(tree: Tree) -> list[Tensor]:
+    return [tree] if isinstance(tree, Tensor) else [tensor for _, tensor in leaves(tree)]
+
+
+def _size(tree: Tree) -> int:
+    return len(_leaves(tree)[0])
+
+
+def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
+    return {"": tuple(tree.shape[1:])} if isinstance(tree, Tensor) else shapes(tree)
+
+
+def _shown(found: dict[str, tuple[int, ...]]) -> Any:
+    """Return the shape of one tensor, or those of all by name."""
+    return found[""] if found.keys() == {""} else found
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    """Return which samples are finite, (S,)."""
+    if not tensor.is_floating_point():
+        return torch.ones(len(tensor), dtype=torch.bool)
+    return torch.isfinite(tensor.reshape(len(tensor), -1)).all(dim=1)
+
+
+def _non_finite(x: Tree, parts: Sequence[IntArray]) -> list[Fault]:
+    """Return a fault for each client with a sample that is not finite."""
+    finite = torch.stack([_finite(tensor) for tensor in _leaves(x)]).all(dim=0).numpy()
+    return [
+        Fault(f"data of client {n}", "must be finite", f"sample {part[~finite[part]][0]}", "clean it")
+        for n, part in enumerate(parts)
+        if not finite[part].all()
+    ]

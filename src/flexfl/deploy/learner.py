@@ -16,6 +16,7 @@ from flexfl.evaluate import Evaluator
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel, seed_generator
 from flexfl.streams import Streams
+from flexfl.trees import call, converted, rows
 
 Vector = NDArray[Any]
 Augment = Callable[[torch.Tensor, IntArray, int, Streams, int], torch.Tensor]
@@ -60,11 +61,14 @@ class Learner:
         self._set(params)
         samples = torch.from_numpy(self._batches.peek(0, used))
         device, dtype = self.model.params.device, self.model.params.dtype
-        x, y = self.data.train_x[samples], self.data.train_y[samples].to(device)
+        x = rows(self.data.train_x, samples)
         if self._augment is not None:
             x = self._augment(x[None], np.array([self._place]), self._clients, self._streams, iteration)[0]
+        x = converted(x, device, dtype)
+        whole = self.data.train_y is self.data.train_x
+        y = x if whole else converted(rows(self.data.train_y, samples), device, dtype)
         seed_generator(self._streams.torch_seed(f"dropout/{self._place}", iteration), device)
-        loss = self._loss(self.model.module(x.to(device, dtype)), y.to(dtype) if y.is_floating_point() else y)
+        loss = self._loss(call(self.model.module, x), y)
         grads = torch.autograd.grad(loss, self._trained, allow_unused=True, materialize_grads=True)
         return torch.cat([grad.reshape(-1) for grad in grads]).cpu().numpy(), float(loss.detach())
 
@@ -72,7 +76,7 @@ class Learner:
         """Return train_loss and train_accuracy over all samples of this client, and their number."""
         self._set(params)
         found = {name: value for name, value in self._evaluate().items() if value is not None}
-        return found | {"samples": float(len(self.data.train_x))}
+        return found | {"samples": float(self.data.sizes.sum())}
 
     def _set(self, params: Vector) -> None:
         self.model.params.copy_(torch.from_numpy(params))

@@ -13,9 +13,13 @@ from flexfl.errors import Fault, InputError
 from flexfl.models import NETWORKS, networks
 from flexfl.registry import Family, is_given, must_be_given_again
 from flexfl.streams import Streams
+from flexfl.trees import Tree, call, in_words
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and labels of one minibatch → its mean loss."""
+Loss = Callable[[Any, Any], Tensor]
+"""Outputs and labels of one minibatch → its mean loss; samples without labels are passed whole instead."""
+
+Accuracy = Callable[[Any, Any], Any]
+"""Outputs and labels, as a loss gets them → the share of samples that are right."""
 
 MODELS = Family("network", {name: getattr(networks, name) for name in NETWORKS}, key="name")
 
@@ -43,15 +47,31 @@ def build_model(name: str, options: Mapping[str, Any], streams: Streams) -> nn.M
     return module
 
 
+def returned_loss(outputs: Any, batch: Any) -> Tensor:
+    """Return the loss that a model has computed itself: outputs.loss, outputs["loss"], or the one number.
+
+    >>> returned_loss({"loss": torch.tensor(0.5)}, None)
+    tensor(0.5000)
+    """
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if found is None and isinstance(outputs, Tensor) and outputs.ndim == 0:
+        found = outputs
+    if found is None:
+        kind = type(outputs).__name__
+        raise TypeError(f"the samples have no labels, and {kind} holds no loss of the model's own")
+    return found  # type: ignore[no-any-return]
+
+
 def check_model(
     module: nn.Module,
-    sample: Tensor,
-    labels: Tensor,
+    sample: Tree,
+    labels: Tree,
     classes: int | None,
     loss: Loss,
     *,
     plain_loss: bool,
     least: int = 0,
+    accuracy: Accuracy | None = None,
 ) -> list[Fault]:
     """Return the faults that prevent this module from being trained on these samples with this loss.
 
@@ -63,16 +83,18 @@ def check_model(
         loss: The loss.
         plain_loss: Whether it is our default loss, whose requirements on outputs and labels are known.
         least: The least class of all labels.
+        accuracy: The user's function for the share of samples that are right.
     """
     if faults := _parameter_faults(module):
         return faults
     with torch.enable_grad(), torch.random.fork_rng(devices=[]):
         # On a copy: a forward pass may change buffers.
-        output = _attempt(lambda: copy.deepcopy(module)(sample))
+        trial = copy.deepcopy(module)
+        output = _attempt(lambda: trial(sample) if isinstance(sample, Tensor) else call(trial, sample))
         if fault := _output_fault(output, sample, labels, classes, plain_loss=plain_loss, least=least):
             return [fault]
         value = _attempt(lambda: loss(output, labels))
-    fault = _loss_fault(value, output, labels)
+    fault = _loss_fault(value, output, labels) or _accuracy_fault(accuracy, output, labels)
     return [] if fault is None else [fault]
 
 
@@ -97,19 +119,24 @@ def _parameter_faults(module: nn.Module) -> list[Fault]:
 
 
 def _output_fault(
-    output: Any, sample: Tensor, labels: Tensor, classes: int | None, *, plain_loss: bool, least: int
+    output: Any, sample: Tree, labels: Tree, classes: int | None, *, plain_loss: bool, least: int
 ) -> Fault | None:
     """Return the fault of a model's output, which is a text if the model has failed."""
     if isinstance(output, str):
-        if not sample.is_floating_point():  # and not what an embedding would take
+        if isinstance(sample, Tensor) and not sample.is_floating_point():  # and no embedding takes it
             is_image = sample.dtype == torch.uint8
             remedy = "convert to float32, e.g. x / 255" if is_image else "convert to float32: x.float()"
             return Fault("data (features)", f"must fit the model ({output})", str(sample.dtype), remedy)
         rule = f"must accept samples of the data ({output})"
-        return Fault("model", rule, tuple(sample.shape[1:]), "adjust the model, or reshape the data")
-    if not isinstance(output, Tensor):
+        remedy = "adjust the model, or reshape the data"
+        if isinstance(sample, Tensor):
+            return Fault("model", rule, tuple(sample.shape[1:]), remedy)
+        remedy += ", or name what the model takes: features=[…] in Federated.split"
+        return Fault("model", rule, in_words(sample), remedy)
+    if plain_loss and not isinstance(output, Tensor):
         rule = "must return one tensor of outputs"
-        return Fault("model", rule, type(output).__name__, "wrap it in a module that returns it")
+        remedy = "wrap it in a module that returns it, or give loss=lambda outputs, labels: …"
+        return Fault("model", rule, type(output).__name__, remedy)
     if plain_loss and classes is not None and (output.ndim != 2 or output.shape[1] < classes):
         if least > 0 and output.ndim == 2 and output.shape[1] >= classes - least:
             found = f"{least} to {classes - 1}"
@@ -125,13 +152,19 @@ def _output_fault(
     return None
 
 
-def _loss_fault(value: Any, output: Tensor, labels: Tensor) -> Fault | None:
+def _loss_fault(value: Any, output: Any, labels: Tree) -> Fault | None:
     """Return the fault of a loss's value, which is a text if the loss has failed."""
     if isinstance(value, str):
         rule = f"must accept the model's outputs and the labels ({value})"
-        shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
-        column = labels.ndim == 2 and labels.shape[1] == 1
-        remedy = "give the labels as y.squeeze(1)" if column else "reshape the labels, or give another loss"
+        if isinstance(output, Tensor) and isinstance(labels, Tensor):
+            shapes = f"outputs {tuple(output.shape)}, labels {tuple(labels.shape)} of {labels.dtype}"
+            column = labels.ndim == 2 and labels.shape[1] == 1
+            remedy = (
+                "give the labels as y.squeeze(1)" if column else "reshape the labels, or give another loss"
+            )
+            return Fault("loss", rule, shapes, remedy)
+        remedy = 'give loss=lambda outputs, batch: …, let the model return {"loss": …}, or name a label'
+        shapes = f"outputs: {type(output).__name__}, labels: {in_words(labels)}"
         return Fault("loss", rule, shapes, remedy)
     if not isinstance(value, Tensor) or value.ndim != 0:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -139,6 +172,21 @@ def _loss_fault(value: Any, output: Tensor, labels: Tensor) -> Fault | None:
     if not value.requires_grad:
         rule = "must be differentiable with respect to the model's parameters"
         return Fault("loss", rule, "a loss without gradient", "use one like cross-entropy, not an accuracy")
+    return None
+
+
+def _accuracy_fault(accuracy: Accuracy | None, output: Any, labels: Tree) -> Fault | None:
+    """Return the fault of a user's accuracy."""
+    if accuracy is None:
+        return None
+    with torch.no_grad():
+        value = _attempt(lambda: float(accuracy(output, labels)))
+    if isinstance(value, str):
+        rule = f"must accept the model's outputs and the labels ({value})"
+        return Fault("accuracy", rule, type(output).__name__, "return the share that is right")
+    if not 0 <= value <= 1:
+        rule = "must return the share of samples that are right, from 0 to 1"
+        return Fault("accuracy", rule, value, "divide by the number of samples")
     return None
 
 

@@ -23,17 +23,19 @@ from flexfl.data.federated import Federated
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.mapped import leave_memory
-from flexfl.models.build import Loss
+from flexfl.models.build import Accuracy, Loss
 from flexfl.models.flat import FlatModel, own_generator, seed_generator
-from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, choose
+from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, Vmapped, choose
 from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
 from flexfl.sim.plain_residuals import residuals_for
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Streams
+from flexfl.trees import Tree, converted, gathered
 
 _PIECE_BYTES = 16 * 2**20
 _GRADIENT_BYTES = 64 * 2**20
 _ACTIVATION_BYTES = 32 * 2**20
+_VMAP_BYTES = 256 * 2**20
 
 Lap = Callable[[str], None]
 Augment = Callable[[Tensor, IntArray, int, Streams, int], Tensor]
@@ -51,6 +53,7 @@ class Problem:
     learning_rate: float
     batch_size: int
     augment: Augment | None = None
+    accuracy: Accuracy | None = None
 
     @property
     def streams(self) -> Streams:
@@ -82,9 +85,12 @@ class Engine:
         self.clients, self.dim = problem.data.clients, problem.model.dim
         x = problem.model.params
         self._device = x.device
+        data, self._plain = problem.data, problem.data.plain
         self._train_x, self._train_y = (
             t.to(x.device, x.dtype if t.is_floating_point() else None)
-            for t in (problem.data.train_x, problem.data.train_y)
+            if self._plain
+            else converted(t, x.device, x.dtype)
+            for t in (data.train_x, data.train_y)
         )
         everyone, server = Entities.all_clients(self.clients), Entities.the_server()
         setup = problem.setup.weighted(problem.weights)
@@ -285,9 +291,7 @@ class Engine:
             return None
         return self.recheck.pick(clients, self.iteration)
 
-    def _checked_gradients(
-        self, picked: int, clients: IntArray, x: Tensor, y: Tensor
-    ) -> tuple[Pieces, float]:
+    def _checked_gradients(self, picked: int, clients: IntArray, x: Tree, y: Tree) -> tuple[Pieces, float]:
         assert self.recheck is not None
         probe = self.recheck.probe(picked, clients, x, y, self.iteration)  # before the pass may change x
         pieces, loss = self.gradients(x, y)
@@ -318,7 +322,7 @@ class Engine:
         """As the kernels take it."""
         return tensor.contiguous().numpy() if self._by_numba else tensor
 
-    def _clients_at_once(self, x: Tensor, y: Tensor) -> int:
+    def _clients_at_once(self, x: Tree, y: Tree) -> int:
         """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
         most = _GRADIENT_BYTES // (self._itemsize * self.dim)
         if isinstance(self.gradients, OnePass):
@@ -326,10 +330,17 @@ class Engine:
             self.gradients.release()  # what is held before the first step may never be given back
             numbers = self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
             most = min(most, _ACTIVATION_BYTES // max(1, self._itemsize * numbers))
+        elif isinstance(self.gradients, Vmapped):  # of a frozen network with few trained weights, most of all
+            numbers = self.gradients.saved_per_sample(x, y) * self._problem.batch_size
+            most = min(most, _VMAP_BYTES // max(1, self._itemsize * numbers))
         return max(1, most)
 
-    def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tensor, Tensor]:
+    def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tree, Tree]:
         chosen = torch.from_numpy(samples.reshape(-1)).to(self._device)
+        if not self._plain:
+            x = gathered(self._train_x, chosen, samples.shape)
+            whole = self._problem.data.train_y is self._problem.data.train_x
+            return x, x if whole else gathered(self._train_y, chosen, samples.shape)
         x = self._train_x.index_select(0, chosen).view(*samples.shape, *self._train_x.shape[1:])
         y = self._train_y.index_select(0, chosen).view(*samples.shape, *self._train_y.shape[1:])
         if self._problem.augment is not None:

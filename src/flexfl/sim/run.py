@@ -25,7 +25,7 @@ from flexfl.errors import Fault, FlexFLWarning, InputError, NonFiniteError, RunD
 from flexfl.evaluate import Evaluator
 from flexfl.identity import Identity, objects_of
 from flexfl.mapped import mapped_zeros
-from flexfl.models.build import Loss, build_model
+from flexfl.models.build import Accuracy, Loss, build_model
 from flexfl.models.flat import FlatModel, own_generator
 from flexfl.parameters import KNOBS, plain
 from flexfl.prepare import prepare
@@ -76,6 +76,7 @@ class _Objects:
     model: nn.Module | None = None
     data: Federated | None = None
     loss: Loss | None = None
+    accuracy: Accuracy | None = None
     policy: Policy | None = None
     costs: dict[str, CostModel] = field(default_factory=dict)
     compressors: dict[str, Compressor] = field(default_factory=dict)
@@ -87,6 +88,7 @@ def simulate(
     model: nn.Module | Mapping[str, Any] | None = None,
     data: Federated | Mapping[str, Any] | None = None,
     loss: Loss | None = None,
+    accuracy: Accuracy | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     observers: Sequence[Observer] = (),
@@ -100,7 +102,9 @@ def simulate(
             spec's network if left out.
         data: a `Federated`, or the section of a spec; the spec's dataset if left out.
         loss: outputs and labels of a minibatch → mean loss; by default cross-entropy for class labels and
-            mean squared error for numbers.
+            mean squared error for numbers. Samples without labels (dicts) are passed whole, and by default
+            the loss is the one that the model returns.
+        accuracy: outputs and labels, or whole samples → the share that is right; by default that of classes.
         out: the run directory; a temporary one if left out.
         resume: continue the run in `out`.
         observers: notified of what happens (`flexfl.Observer`).
@@ -123,7 +127,7 @@ def simulate(
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
     refuse_arguments(spec, model, data, loss, out, resume, observers, sections)
-    resolved, objects = _resolve(spec, sections, _Objects(_copied(model), data, loss))
+    resolved, objects = _resolve(spec, sections, _Objects(_copied(model), data, loss, accuracy))
     # Stored with the run, and taken from there: another number may round sums in another order.
     count = resolved.engine.threads or (_stored_threads(Path(out)) if out else None) or default_threads()
     engine = resolved.engine.model_copy(update={"threads": count})
@@ -218,6 +222,7 @@ def _prepare(spec: Spec, objects: _Objects) -> Problem:
         dtype=getattr(torch, spec.engine.dtype),
         device=spec.engine.device,
         augment=spec.data.augment,
+        accuracy=objects.accuracy,
     )
     problem = problem_of(spec, flat, data, loss, streams=streams, objects=objects)
     if isinstance(problem.setup.costs["compute"], Measured):
@@ -256,6 +261,7 @@ def problem_of(
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
+        accuracy=given.accuracy,
     )
 
 
@@ -315,7 +321,7 @@ def _run(
             )
         )
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
-        evaluate = Evaluator(problem.model, problem.loss, data, problem.weights)
+        evaluate = Evaluator(problem.model, problem.loss, data, problem.weights, problem.accuracy)
         try:
             train(engine, evaluate, schedule, progress, everyone, stop)
         except NonFiniteError as error:

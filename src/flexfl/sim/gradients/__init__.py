@@ -16,6 +16,7 @@ from flexfl.sim.gradients.one_pass import Chain, OnePass
 from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
 from flexfl.sim.gradients.recheck import MixedGradientsError, Probe, Recheck
 from flexfl.sim.gradients.trial import Trial
+from flexfl.trees import Tree
 
 __all__ = [
     "Chain",
@@ -58,11 +59,11 @@ class Path(Protocol):
     def draws(self) -> bool: ...
     @property
     def activation_numbers(self) -> int: ...
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]: ...
+    def __call__(self, x: Tree, y: Tree) -> tuple[Pieces, float]: ...
     def release(self) -> None: ...
 
 
-def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "auto") -> Path:
+def choose(model: FlatModel, loss: Loss, x: Tree, y: Tree, wanted: str = "auto") -> Path:
     """Return the fastest path that gives each client the gradient of its own minibatch.
 
     By itself this takes the one pass only for modules that are known to keep samples apart (see
@@ -73,8 +74,8 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "au
     Args:
         model: the model to train.
         loss: the mean loss of a minibatch.
-        x: inputs (M, B, …) of at least two clients.
-        y: their labels (M, B, …).
+        x: inputs (M, B, …) of at least two clients: a tensor, or a tree of them.
+        y: their labels (M, B, …), likewise.
         wanted: "auto", or the path to take: "one-pass", "vmap" or "loop".
 
     Returns:
@@ -87,13 +88,15 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "au
     if wanted not in _KINDS:
         rule, remedy = f"must be one of {', '.join(map(repr, _KINDS))}", "leave it out for 'auto'"
         raise InputError([Fault("engine.gradients", rule, wanted, remedy)])
-    mixing = why_not_apart(model.module, x.ndim - 2)
+    plain = isinstance(x, Tensor) and isinstance(y, Tensor) and x is not y
+    several = None if plain else "samples are not one tensor of features and one of labels"
+    mixing = several or why_not_apart(model.module, x.ndim - 2)
     known = mixing is None and not loss_may_draw(loss)  # nor is anything else known of an own loss
     trial = None
     reason = None
     for kind in _KINDS[wanted]:
         path = kind(model, loss)
-        reason = path.why_not() if isinstance(path, OnePass) else None
+        reason = several or path.why_not() if isinstance(path, OnePass) else None
         if wanted == "auto" and isinstance(path, OnePass):
             reason = mixing or reason
         if reason is None and not (isinstance(path, OnePass) and known):
@@ -108,5 +111,7 @@ def choose(model: FlatModel, loss: Loss, x: Tensor, y: Tensor, wanted: str = "au
     if wanted in ("one-pass", "vmap"):
         rule = f"must be a path that serves this model ({reason})"
         raise InputError([Fault("engine.gradients", rule, wanted, "set it to 'auto' or 'loop'")])
+    if trial is None and any(True for _ in model.module.buffers()):
+        Trial(model, loss, x, y)  # refuses a buffer that changes in training
     log.info("gradients: %s", Looped.name)
     return Looped(model, loss)

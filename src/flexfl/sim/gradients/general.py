@@ -9,6 +9,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients.pieces import Dense, Pieces
+from flexfl.trees import Tree, arguments, rows, size
 
 
 class _General:
@@ -27,11 +28,26 @@ class _General:
     def release(self) -> None:
         """Do nothing: these paths leave the module as it is."""
 
-    def _client_loss(self, params: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+    def saved_per_sample(self, x: Tree, y: Tree) -> int:
+        """Return how many numbers a pass keeps for the gradient by sample, parameters aside."""
+        known = {t.data_ptr() for t in [*self._model.module.parameters(), *self._fixed.values()]}
+        kept: dict[int, int] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        params = {name: view.detach().requires_grad_() for name, view in self._model.views().items()}
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            self._client_loss(params, rows(x, 0), rows(y, 0))
+        total = sum(numbers for place, numbers in kept.items() if place not in known)
+        return -(-total // size(rows(x, 0)))
+
+    def _client_loss(self, params: dict[str, Tensor], x: Tree, y: Tree) -> Tensor:
         values = {**params, **self._fixed}
         # Not by torch's option for tied weights: it leaves a module that is in two places changed.
         given = {location: values[name] for location, name in self._locations.items()}
-        outputs = functional_call(self._model.module, given, (x,), tie_weights=False)
+        outputs = functional_call(self._model.module, given, *arguments(x), tie_weights=False)
         return self._loss(outputs, y)
 
 
@@ -57,7 +73,7 @@ class Vmapped(_General):
 
     name = "vmap"
 
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
+    def __call__(self, x: Tree, y: Tree) -> tuple[Pieces, float]:
         by_client = vmap(grad_and_value(self._client_loss), in_dims=(None, 0, 0), randomness="different")
         grads, losses = by_client(self._model.views(), x, y)
         return {name: Dense(g) for name, g in grads.items()}, float(losses.sum())
@@ -68,12 +84,12 @@ class Looped(_General):
 
     name = "loop"
 
-    def __call__(self, x: Tensor, y: Tensor) -> tuple[Pieces, float]:
+    def __call__(self, x: Tree, y: Tree) -> tuple[Pieces, float]:
         by_parameter: dict[str, list[Tensor]] = {name: [] for name in self._model.names}
         total = 0.0
-        for x_n, y_n in zip(x, y, strict=True):
+        for n in range(size(x)):
             params = {name: view.detach().requires_grad_() for name, view in self._model.views().items()}
-            loss = self._client_loss(params, x_n, y_n)
+            loss = self._client_loss(params, rows(x, n), rows(y, n))
             total += float(loss.detach())
             grads = torch.autograd.grad(loss, list(params.values()), allow_unused=True)
             for (name, p), g in zip(params.items(), grads, strict=True):

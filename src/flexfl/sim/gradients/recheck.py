@@ -21,6 +21,7 @@ from flexfl.sim.gradients.one_pass import OnePass
 from flexfl.sim.gradients.pieces import Pieces
 from flexfl.sim.gradients.trial import Trial, differing
 from flexfl.streams import Streams
+from flexfl.trees import Tree, copies, rows
 
 if TYPE_CHECKING:
     from flexfl.sim.gradients import Path
@@ -57,9 +58,9 @@ class Probe:
     client: int
     iteration: int
     position: int
-    inputs: Tensor
-    x: Tensor
-    y: Tensor
+    inputs: Tree
+    x: Tree
+    y: Tree
 
 
 class Recheck:
@@ -91,9 +92,7 @@ class Recheck:
             return None
         return int(clients[self._streams.generator(f"{RECHECK}/client", iteration).integers(len(clients))])
 
-    def probe(
-        self, picked: int | None, clients: IntArray, x: Tensor, y: Tensor, iteration: int
-    ) -> Probe | None:
+    def probe(self, picked: int | None, clients: IntArray, x: Tree, y: Tree, iteration: int) -> Probe | None:
         """Keep what `compare` needs, if the client that was picked is in this chunk.
 
         Args:
@@ -106,7 +105,7 @@ class Recheck:
         if picked is None or picked not in clients:
             return None
         position = int(np.flatnonzero(clients == picked)[0])
-        return Probe(picked, iteration, position, x[position : position + 1].clone(), x, y)
+        return Probe(picked, iteration, position, copies(rows(x, slice(position, position + 1))), x, y)
 
     def compare(self, probe: Probe | None, pieces: Pieces) -> None:
         """Compare the gradients of a chunk with the loop's, for the client of `probe`.
@@ -137,7 +136,7 @@ class Recheck:
     def _expected(self, probe: Probe, one: slice) -> dict[str, Tensor]:
         """Return the gradients of the client's minibatch alone."""
         assert self._loop is not None
-        pieces, _ = self._loop(probe.inputs.clone(), probe.y[one])
+        pieces, _ = self._loop(copies(probe.inputs), rows(probe.y, one))
         return {name: piece.dense(slice(None)) for name, piece in pieces.items()}
 
     def _differs_in_float64(self, probe: Probe) -> bool:

@@ -12,6 +12,7 @@ from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients.general import Looped, Vmapped
 from flexfl.sim.gradients.one_pass import OnePass
+from flexfl.trees import Tree, call, converted, copies, rows
 
 Gradients = dict[str, Tensor]
 """By name of the parameter, (M, …)."""
@@ -35,17 +36,17 @@ class Trial:
         InputError: if a buffer of the module changes in training.
     """
 
-    def __init__(self, model: FlatModel, loss: Loss, x: Tensor, y: Tensor) -> None:
+    def __init__(self, model: FlatModel, loss: Loss, x: Tree, y: Tree) -> None:
         self._model = FlatModel(copy.deepcopy(model.module).cpu(), torch.float64)
         self._loss = loss
-        self._x, self._y = (t.double() if t.is_floating_point() else t for t in (x.cpu(), y.cpu()))
+        self._x, self._y = (converted(tree, "cpu", torch.float64) for tree in (x, y))
         for part in self._model.module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.p = 0.0
         before = {name: buffer.clone() for name, buffer in self._model.module.named_buffers()}
         with torch.no_grad():
             # The paths replace buffers while they call the module, and put them back after.
-            self._model.module(self._x[0].clone())
+            call(self._model.module, copies(rows(self._x, 0)))
         self._expected = self._gradients(Looped(self._model, loss))
         self._refuse_changed(before)
         again = self._gradients(Looped(self._model, loss))
@@ -66,7 +67,7 @@ class Trial:
 
     def _gradients(self, path: OnePass | Vmapped | Looped) -> Gradients:
         # On a copy: a module may work on its input in place.
-        pieces, _ = path(self._x.clone(), self._y)
+        pieces, _ = path(copies(self._x), self._y)
         return {name: piece.dense(slice(None)) for name, piece in pieces.items()}
 
     def _refuse_changed(self, before: dict[str, Tensor]) -> None:
