@@ -53,9 +53,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flexfl' has no attribute {name!r}")
+    from flexfl.extras import needed_for
+
+    with needed_for(f"flexfl.{name}"):
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'flexfl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flexfl.errors import FlexFLError
+from flexfl.extras import needed_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,17 +32,11 @@ def nvflare_modules() -> Any:
     """Import and return the modules that need NVFlare.
 
     Raises:
-        FlexFLError: NVFlare is not installed.
+        MissingPackageError: NVFlare is not installed.
     """
-    try:
+    with needed_for("flexfl deploy"):
         from flexfl.deploy import demo, project
         from flexfl.deploy.nvflare import kits, processes, session
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith(("nvflare", "psutil")):
-            raise
-        raise FlexFLError(
-            "flexfl deploy needs NVFlare; install it with: pip install 'flexfl[deploy]'"
-        ) from error
     return SimpleNamespace(demo=demo, project=project, kits=kits, processes=processes, session=session)
 
 
