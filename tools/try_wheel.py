@@ -4,13 +4,14 @@
 
 DIST is what `make wheel` makes. For each PYTHON (a command or a path): a new virtual environment, the wheel
 with the pinned versions, `flexfl run quickstart`, `flexfl report`. With --clients a second environment: the
-wheel and requirements-client.txt only, in which a server and two clients train over mutual TLS. Prints what it
-took and how large the environments are; ends with 1 if something does not end well.
+wheel and requirements-client.txt only, in which a server and two clients train over mutual TLS. Prints what
+it took and how large the environments are; ends with 1 if something does not end well.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -33,6 +34,7 @@ ACCURACY = 0.75
 SPEC = """
 [data]
 clients = 2
+partition = "iid"
 [train]
 iterations = 60
 evaluate_every = 20
@@ -59,10 +61,8 @@ class Environment:
 
     @property
     def megabytes(self) -> float:
-        files = (
-            path for path in (self.folder / "venv").rglob("*") if not path.is_symlink() and path.is_file()
-        )
-        return sum(path.stat().st_size for path in files) / 1e6
+        found = (path.lstat() for path in (self.folder / "venv").rglob("*"))
+        return sum(entry.st_size for entry in found) / 1e6
 
     def run(self, command: str, *arguments: str, timeout: float = 1800) -> str:
         """Run a command of the environment and return its standard output."""
@@ -191,24 +191,22 @@ def main() -> int:
     trials = {"plain": try_plain} | ({"clients": try_clients} if given.clients else {})
     base = given.keep or Path(tempfile.mkdtemp(prefix="flexfl-wheel-"))
     failed = False
-    for python in given.pythons:
-        for name, trial in trials.items():
-            folder = base / f"{Path(python).name}-{name}-{len(list(base.glob('*')))}"
-            begin = time.monotonic()
-            try:
-                made = create(python, folder, wheel.parent, given.torch_index)
-                trial(made, wheel, wheel.parent)
-                version = made.run(
-                    "python", "-c", "import platform; print(platform.python_version())"
-                ).strip()
-                outcome = f"good: {time.monotonic() - begin:.0f} s, {made.megabytes:,.0f} MB on disk"
-                print(f"Python {version} on {platform.machine()}, {name}: {outcome}", flush=True)
-            except (TrialError, OSError, subprocess.SubprocessError) as error:
-                failed = True
-                print(f"{python}, {name}: {error}", file=sys.stderr, flush=True)
-            finally:
-                if given.keep is None:
-                    shutil.rmtree(folder, ignore_errors=True)
+    for number, (python, name) in enumerate(itertools.product(given.pythons, trials)):
+        folder, begin = base.resolve() / f"{number}-{name}", time.monotonic()
+        try:
+            made = create(python, folder, wheel.parent, given.torch_index)
+            trials[name](made, wheel, wheel.parent)
+            version = made.run("python", "--version").strip()
+            took = f"{time.monotonic() - begin:.0f} s, {made.megabytes:,.0f} MB on disk"
+            print(f"{version} on {platform.machine()}, {name}: good, {took}", flush=True)
+        except (TrialError, OSError, subprocess.SubprocessError) as error:
+            failed = True
+            print(f"{python}, {name}: {error}", file=sys.stderr, flush=True)
+        finally:
+            if given.keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
+    if given.keep is None:
+        base.rmdir()
     return int(failed)
 
 
