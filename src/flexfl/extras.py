@@ -15,7 +15,7 @@ from flexfl.errors import FlexFLError
 DISTRIBUTION = "flexfl-control"
 WHEEL = f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"
 
-_OF_PACKAGE = {
+EXTRA_OF = {
     "nvflare": "deploy",
     "psutil": "deploy",
     "pyarrow": "parquet",
@@ -59,9 +59,9 @@ def needed_for(purpose: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in _OF_PACKAGE:
+        if package not in EXTRA_OF:
             raise
         raise MissingPackageError(
-            f"{purpose} needs {package}, which is not installed; {how_to_install(_OF_PACKAGE[package])}",
+            f"{purpose} needs {package}, which is not installed; {how_to_install(EXTRA_OF[package])}",
             name=package,
         ) from error

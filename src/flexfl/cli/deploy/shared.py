@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flexfl.cli import completion
 from flexfl.errors import FlexFLError
 from flexfl.extras import needed_for
 
@@ -25,6 +26,7 @@ Set = Annotated[
 ProjectFile = Annotated[
     Path, typer.Argument(metavar="PROJECT.toml", help="The participants; see docs/deploy.md.")
 ]
+SPEC = typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.", autocompletion=completion.specs)
 AdminKit = Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the admin.")]
 
 
