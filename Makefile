@@ -62,7 +62,7 @@ test-deploy: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/network tests/e2e/test_deploy.py
 
 # What another machine needs: the wheel, and what a client without plotting and compilers installs.
-wheel: $(VENV)/.installed-dev
+wheel: $(VENV)/.installed
 	rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	cp src/flexfl/deploy/requirements-client.txt constraints.txt dist/

@@ -206,7 +206,7 @@ def codec() -> None:
 
 
 def coders() -> None:
-    """Print what naming 1 % of the components takes with and without numba."""
+    """Print what naming 1 % of the components takes at least, with and without numba."""
     print("| d | coder | writing, ms | reading, ms |\n|---|---|---|---|")
     for dim in (39_760, 551_786):
         sent = np.sort(np.random.default_rng(0).choice(dim, dim // 100, replace=False))
@@ -214,7 +214,7 @@ def coders() -> None:
             code = np.zeros(dim, dtype=np.uint8)
             code = code[: one.encode(sent, dim, code)]
             took = [
-                1e3 * median(seconds(work) for _ in range(9))
+                1e3 * min(seconds(work) for _ in range(15))
                 for work in (
                     lambda one=one, code=code, sent=sent, dim=dim: one.encode(sent, dim, code),
                     lambda one=one, code=code, sent=sent, dim=dim: one.decode(code, len(sent), dim),

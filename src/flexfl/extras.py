@@ -57,6 +57,8 @@ def needed_for(purpose: str) -> Iterator[None]:
     """
     try:
         yield
+    except MissingPackageError:
+        raise  # it says so already
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRA_OF:

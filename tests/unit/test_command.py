@@ -12,6 +12,7 @@ import pytest
 
 import flexfl
 from flexfl.extras import MissingPackageError, how_to_install, needed_for
+from flexfl.results.export import _write_parquet
 
 BIN = Path(sys.executable).parent
 
@@ -89,3 +90,30 @@ def test_a_module_of_the_users_own_that_is_missing_stays_what_it_is() -> None:
 
 def test_an_extra_goes_behind_the_file() -> None:
     assert how_to_install("deploy").endswith("-py3-none-any.whl[deploy]'")
+
+
+def test_parquet_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        MissingPackageError, match=r"--format parquet needs pyarrow.*pip install '\.\[parquet\]'"
+    ):
+        _write_parquet(tmp_path / "table.parquet", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+WITHOUT_NVFLARE = """
+import sys
+sys.modules["nvflare"] = None
+sys.argv = ["flexfl", "deploy", "status", "kits/admin"]
+from flexfl.cli.main import main
+main()
+"""
+
+
+def test_deploy_says_what_it_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_NVFLARE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("flexfl: flexfl deploy needs nvflare, which is not installed; ")
+    assert "pip install '.[deploy]'" in done.stderr
