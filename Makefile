@@ -1,10 +1,15 @@
-# On a fresh machine with Python 3.11, make and git, each target sets up what it needs.
+# On a fresh machine with Python 3.11 to 3.13, make and git, each target sets up what it needs.
 PYTHON ?= python3
 VENV ?= .venv
+# Torch without CUDA on Linux: the address of the CPU index that pytorch.org's install page names. Left empty,
+# torch comes from the usual index, where Linux gets several GB of CUDA packages along with it.
+TORCH_INDEX ?=
+# The Pythons that `make test-wheel` tries the wheel with.
+PYTHONS ?= python3.11 python3.13
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy soak lint large trials bench bench-deploy paper docs docs-serve check clean
+.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy wheel test-wheel soak lint large trials bench bench-deploy paper docs docs-serve check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -56,6 +61,18 @@ test-ray: $(VENV)/.installed-dev
 test-deploy: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest tests/network tests/e2e/test_deploy.py
 
+# What another machine needs: the wheel, and what a client without plotting and compilers installs.
+wheel: $(VENV)/.installed
+	rm -rf dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	cp src/flexfl/deploy/requirements-client.txt constraints.txt dist/
+	@ls dist
+
+# The wheel in empty environments, far from this folder: quickstart and report, then clients that have only
+# what they need. Some minutes for each Python, and some GB on disk meanwhile.
+test-wheel: wheel
+	$(BIN)/python tools/try_wheel.py dist --torch-index '$(TORCH_INDEX)' --clients $(PYTHONS)
+
 # Iterations a second, bytes and memory of a federation on this machine: a quarter of an hour.
 bench-deploy: $(VENV)/.installed-deploy
 	$(BIN)/python tools/deploy.py --clients 2 --iterations 10000
@@ -97,6 +114,7 @@ check: lint house test coverage test-slow test-page test-ray
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing flexfl and torch (a minute or two)"
+	$(if $(TORCH_INDEX),$(PIP) --no-deps --index-url $(TORCH_INDEX) torch)
 	$(PIP) --editable .
 	@touch $@
 
@@ -123,4 +141,4 @@ $(VENV)/.installed-browser: $(VENV)/.installed-dev
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) dist runs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage

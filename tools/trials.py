@@ -29,7 +29,7 @@ from flexfl.sim.engine import Engine
 from flexfl.sim.gradients import OnePass, one_pass
 from flexfl.sim.process import default_threads, threads
 from flexfl.sim.residuals import Residuals
-from flexfl.wire import decode, encode
+from flexfl.wire import coder, decode, encode, plain_coder
 
 ROUNDS, EACH = 25, 8
 PIECES = (8, 2, 4, 16, 32)
@@ -205,6 +205,24 @@ def codec() -> None:
         print(f"| {share} | {len(data) / len(sent):.2f} | {pace[0]:.0f} | {pace[1]:.0f} |", flush=True)
 
 
+def coders() -> None:
+    """Print what naming 1 % of the components takes at least, with and without numba."""
+    print("| d | coder | writing, ms | reading, ms |\n|---|---|---|---|")
+    for dim in (39_760, 551_786):
+        sent = np.sort(np.random.default_rng(0).choice(dim, dim // 100, replace=False))
+        for name, one in (("compiled", coder), ("plain", plain_coder)):
+            code = np.zeros(dim, dtype=np.uint8)
+            code = code[: one.encode(sent, dim, code)]
+            took = [
+                1e3 * min(seconds(work) for _ in range(15))
+                for work in (
+                    lambda one=one, code=code, sent=sent, dim=dim: one.encode(sent, dim, code),
+                    lambda one=one, code=code, sent=sent, dim=dim: one.decode(code, len(sent), dim),
+                )
+            ]
+            print(f"| {dim:,} | {name} | {took[0]:.2f} | {took[1]:.2f} |", flush=True)
+
+
 def seconds(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
@@ -227,6 +245,8 @@ if __name__ == "__main__":
         evaluation()
     elif sys.argv[1:] == ["codec"]:
         codec()
+    elif sys.argv[1:] == ["coders"]:
+        coders()
     elif sys.argv[1:] == ["convolutions"]:
         convolutions()
     else:

@@ -1,4 +1,13 @@
-"""Federated learning that keeps to a budget for computing, uplink and downlink."""
+"""Federated learning that keeps to a budget for computing, uplink and downlink.
+
+    result = flexfl.simulate("quickstart", budget={"uplink": 0.02}, out="runs/mine")
+    result.summary["test_accuracy"], result.summary["average_cost"]
+
+`simulate` takes a spec by name or file, or your own model, data, costs, policies and compressors as objects;
+`Federated` holds data by client; `Run` reads a run directory. The protocols for members of your own are
+`CostModel`, `Policy`, `Compressor` and `Observer`; `flexfl.testing` checks them. Every error that is raised
+on purpose is a `FlexFLError`. On the command line: flexfl --help.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +65,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
+    if name not in _HOMES:
+        from flexfl.errors import nearest
+
+        raise AttributeError(f"module 'flexfl' has no attribute {name!r}; {nearest(name, __all__)}")
+    from flexfl.extras import needed_for
+
+    with needed_for(f"flexfl.{name}"):
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'flexfl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -182,7 +182,7 @@ def test_a_task_asks_for_what_some_node_has(tmp_path: Path) -> None:
 
 def test_without_ray_it_tells_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(FlexFLError, match=r"pip install 'flexfl\[ray\]'"):
+    with pytest.raises(FlexFLError, match=r"running on Ray needs ray.*pip install '\.\[ray\]'"):
         run_cells_on_ray([cell(tmp_path, "one")])
     assert list(tmp_path.iterdir()) == []
 

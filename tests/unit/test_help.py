@@ -40,4 +40,4 @@ def test_no_part_of_a_help_text_is_taken_for_markup(path: tuple[str, ...]) -> No
 
 
 def test_sweep_names_the_extra_that_ray_needs() -> None:
-    assert "or a Ray cluster (flexfl[ray])" in help_of(("sweep",))
+    assert "or a Ray cluster (the extra ray)" in help_of(("sweep",))

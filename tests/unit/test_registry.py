@@ -244,7 +244,14 @@ FAMILIES = {
     "trackers": TRACKERS,
 }
 SHIPPED = [(name, kind) for name, family in FAMILIES.items() for kind in family.members]
-NEEDED = {"send_ratio": 0.1, "send_every": 2, "compute_prob": 0.5, "alpha": 0.3, "similarity": 0.5, "column": "user"}
+NEEDED = {
+    "send_ratio": 0.1,
+    "send_every": 2,
+    "compute_prob": 0.5,
+    "alpha": 0.3,
+    "similarity": 0.5,
+    "column": "user",
+}
 
 
 @pytest.mark.parametrize(("name", "kind"), SHIPPED)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flexfl.cli import completion
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -46,7 +48,10 @@ def list_() -> None:
 
 @app.command("fetch")
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="fashion-mnist or cifar10.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="fashion-mnist or cifar10.", autocompletion=completion.datasets),
+    ],
     given: Annotated[
         Path | None,
         typer.Option(
@@ -71,7 +76,10 @@ def fetch(
 @app.command("verify")
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME…", show_default="all that are stored")
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME…", show_default="all that are stored", autocompletion=completion.datasets
+        ),
     ] = None,
 ) -> None:
     """Verify the checksums of stored datasets."""

@@ -14,7 +14,7 @@ app = typer.Typer(
     name="flexfl",
     help="Federated learning that keeps to a budget for computing, uplink and downlink.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,9 +44,15 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; print a FlexFLError without a traceback."""
+    """Run the command line; print a FlexFLError, or what to install, without a traceback."""
     try:
-        app()
+        try:
+            app()
+        except ModuleNotFoundError as error:
+            from flexfl.extras import needed_for  # only then: a command that runs does not call it
+
+            with needed_for("this command"):
+                raise error
     except FlexFLError as error:
         typer.echo(f"flexfl: {as_command(error)}", err=True)
         sys.exit(2)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flexfl.cli import INTERRUPTED
+from flexfl.cli import INTERRUPTED, completion
 from flexfl.errors import Fault, FlexFLWarning, InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 def run(
     spec: Annotated[
-        list[str], typer.Argument(metavar="SPEC…", help="quickstart, fashion, cifar10, or a TOML file.")
+        list[str],
+        typer.Argument(
+            metavar="SPEC…",
+            help="quickstart, fashion, cifar10, or a TOML file.",
+            autocompletion=completion.specs,
+        ),
     ],
     set_: Annotated[
         list[str] | None,

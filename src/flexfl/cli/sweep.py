@@ -29,7 +29,7 @@ def sweep(
     ] = None,
     jobs: Annotated[int | None, JOBS] = None,
     on: Annotated[
-        Place, typer.Option("--on", help=r"Processes of this machine, or a Ray cluster (flexfl\[ray]).")
+        Place, typer.Option("--on", help="Processes of this machine, or a Ray cluster (the extra ray).")
     ] = Place.here,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summaries as JSON on standard output, and nothing else.")

@@ -15,6 +15,7 @@ from typing import Any
 
 from flexfl.errors import FlexFLError
 from flexfl.experiments.cell import Cell, thread_count
+from flexfl.extras import needed_for
 
 _CONNECT_SECONDS = 5.0
 _STORE_BYTES = 100 * 2**20  # runs return nothing large; by default Ray reserves a third of the memory
@@ -37,10 +38,8 @@ def cluster(cpus: int | None) -> Iterator[Any]:
     local = address == "local"
     options = {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
     with _environment(local), _restore_sigterm():
-        try:
+        with needed_for("running on Ray"):
             import ray
-        except ImportError as error:
-            raise FlexFLError("running on Ray needs ray; pip install 'flexfl[ray]'") from error
         joined = ray.is_initialized()
         try:
             if not joined:

@@ -5,11 +5,12 @@ Separately they pass over the output of a convolution six times; fused, three ti
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -40,7 +41,7 @@ class Pool:
         n, channels, height, width = z.shape
         shape = (n, channels, height // self._height, width // self._width)
         out = torch.empty(shape, dtype=z.dtype, memory_format=torch.channels_last)
-        _forward(_images(z), self._height, self._width, self._relu, _images(out))
+        _passes().forward(_images(z), self._height, self._width, self._relu, _images(out))
         return out
 
     def backward(self, g: Tensor, z: Tensor, out: Tensor) -> Tensor:
@@ -55,7 +56,7 @@ class Pool:
         """
         z = z.contiguous(memory_format=torch.channels_last)
         g = g.contiguous(memory_format=torch.channels_last)
-        _backward(_images(g), _images(out), self._height, self._width, self._relu, _images(z))
+        _passes().backward(_images(g), _images(out), self._height, self._width, self._relu, _images(z))
         return z
 
 
@@ -70,37 +71,15 @@ def _images(x: Tensor) -> Images:
     return images
 
 
-@njit(parallel=True, cache=True)
-def _forward(z: Images, height: int, width: int, relu: bool, out: Images) -> None:
-    for n in prange(len(z)):
-        for y in range(out.shape[1]):
-            for x in range(out.shape[2]):
-                best = out[n, y, x]
-                best[:] = 0.0 if relu else -np.inf
-                for dy in range(height):
-                    for dx in range(width):
-                        given = z[n, y * height + dy, x * width + dx]
-                        for c in range(len(best)):
-                            # NaN is kept.
-                            larger = given[c] > best[c] or given[c] != given[c]
-                            best[c] = given[c] if larger else best[c]
+@cache
+def _passes() -> ModuleType:
+    """Return the compiled passes, or the plain ones where numba is not installed; they give the same bits."""
+    try:
+        from flexfl.models import pooling_kernels
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise
+        from flexfl.models import plain_pooling
 
-
-@njit(parallel=True, cache=True)
-def _backward(g: Images, out: Images, height: int, width: int, relu: bool, z: Images) -> None:
-    for n in prange(len(z)):
-        rest = np.empty(z.shape[3], z.dtype)
-        z[n, out.shape[1] * height :] = 0.0
-        z[n, :, out.shape[2] * width :] = 0.0
-        for y in range(out.shape[1]):
-            for x in range(out.shape[2]):
-                best, given = out[n, y, x], g[n, y, x]
-                for c in range(len(rest)):
-                    rest[c] = given[c] if best[c] > 0.0 or not relu else 0.0
-                for dy in range(height):
-                    for dx in range(width):
-                        into = z[n, y * height + dy, x * width + dx]
-                        for c in range(len(rest)):
-                            hit = into[c] == best[c]
-                            into[c] = rest[c] if hit else 0.0
-                            rest[c] = 0.0 if hit else rest[c]
+        return plain_pooling
+    return pooling_kernels

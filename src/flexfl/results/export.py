@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.arrays import FloatArray
-from flexfl.errors import FlexFLError
+from flexfl.extras import needed_for
 from flexfl.results.columns import CLIENT_COLUMNS
 from flexfl.results.files import create_output_folder
 from flexfl.results.run import Run
@@ -67,11 +67,9 @@ def _write_csv(path: Path, table: Table) -> None:
 
 
 def _write_parquet(path: Path, table: Table) -> None:
-    try:
+    with needed_for("--format parquet"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError as error:
-        raise FlexFLError("--format parquet needs pyarrow; pip install 'flexfl[parquet]'") from error
     columns = {name: pyarrow.array(column, from_pandas=True) for name, column in table.items()}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
 

@@ -10,6 +10,9 @@ Any bytes decode to k ascending indices below d: there is no wrong order and no 
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
+
 import numpy as np
 
 from flexfl.arrays import IntArray
@@ -21,10 +24,8 @@ def encode_subset(indices: IntArray, dim: int) -> bytes:
     size = int(subset_bytes(np.asarray(len(indices)), dim))
     if not size:
         return b""
-    from flexfl.wire import coder  # numba takes a second to import
-
     out = np.zeros(size + 16, dtype=np.uint8)
-    used = coder.encode(np.asarray(indices, dtype=np.int64), dim, out)
+    used = _coder().encode(np.asarray(indices, dtype=np.int64), dim, out)
     assert used <= size
     return out[:size].tobytes()
 
@@ -33,6 +34,18 @@ def decode_subset(code: bytes | memoryview, count: int, dim: int) -> IntArray:
     """Return the indices; `code` must have the length that `subset_bytes` returns."""
     if not 0 < count < dim:
         return np.arange(count)
-    from flexfl.wire import coder
+    return np.asarray(_coder().decode(np.frombuffer(code, dtype=np.uint8), count, dim))
 
-    return np.asarray(coder.decode(np.frombuffer(code, dtype=np.uint8), count, dim))
+
+@cache
+def _coder() -> ModuleType:
+    """Return the compiled coder, or the plain one where numba is not installed; their bytes are the same."""
+    try:
+        from flexfl.wire import coder  # numba takes a second to import
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise
+        from flexfl.wire import plain_coder
+
+        return plain_coder
+    return coder

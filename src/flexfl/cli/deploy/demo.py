@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexfl.cli.deploy.shared import Set, create_console, nvflare_modules
+from flexfl.cli.deploy.shared import SPEC, Set, create_console, nvflare_modules
 from flexfl.errors import FlexFLWarning
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def demo(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.")] = "demo",
+    spec: Annotated[str, SPEC] = "demo",
     clients: Annotated[int, typer.Option("--clients", min=1, help="How many clients to start.")] = 3,
     set_: Set = None,
     out: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flexfl.cli.deploy.shared import AdminKit, Set, create_console, nvflare_modules, project_of
+from flexfl.cli.deploy.shared import SPEC, AdminKit, Set, create_console, nvflare_modules, project_of
 from flexfl.errors import Fault, FlexFLError, InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _END_SECONDS = 30.0
 
 def submit(
     kit: AdminKit,
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.")],
+    spec: Annotated[str, SPEC],
     set_: Set = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the run on the server.", show_default="that of SPEC")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flexfl.cli import completion
 from flexfl.errors import FlexFLError
+from flexfl.extras import needed_for
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +26,7 @@ Set = Annotated[
 ProjectFile = Annotated[
     Path, typer.Argument(metavar="PROJECT.toml", help="The participants; see docs/howto/deploy.md.")
 ]
+SPEC = typer.Argument(metavar="SPEC", help="A bundled spec, or a TOML file.", autocompletion=completion.specs)
 AdminKit = Annotated[Path, typer.Argument(metavar="KIT", help="The kit of the admin.")]
 
 
@@ -31,17 +34,11 @@ def nvflare_modules() -> Any:
     """Import and return the modules that need NVFlare.
 
     Raises:
-        FlexFLError: NVFlare is not installed.
+        MissingPackageError: NVFlare is not installed.
     """
-    try:
+    with needed_for("flexfl deploy"):
         from flexfl.deploy import demo, project
         from flexfl.deploy.nvflare import kits, processes, session
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith(("nvflare", "psutil")):
-            raise
-        raise FlexFLError(
-            "flexfl deploy needs NVFlare; install it with: pip install 'flexfl[deploy]'"
-        ) from error
     return SimpleNamespace(demo=demo, project=project, kits=kits, processes=processes, session=session)
 
 

@@ -1,0 +1,22 @@
+"""What a shell offers when Tab is pressed, beside commands, options and files.
+
+Where nothing here begins as the word does, the shell offers files.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+
+def specs(incomplete: str) -> list[str]:
+    """Return the specs that ship and begin so."""
+    folder = resources.files("flexfl.spec") / "shipped"
+    names = (entry.name.removesuffix(".toml") for entry in folder.iterdir())
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def datasets(incomplete: str) -> list[str]:
+    """Return the datasets that can be fetched and begin so."""
+    from flexfl.data.catalogue import CATALOGUE
+
+    return [name for name in CATALOGUE if name.startswith(incomplete)]
