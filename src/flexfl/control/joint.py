@@ -112,6 +112,12 @@ class JointQueues:
             self.totals[name] = self.totals[name] + charged
         self._charged = self._zeros()
 
+    def unseen(self, *knobs: Any) -> list[str]:
+        """Return the budgets that no rule of these knobs looks at."""
+        views = [getattr(knob.rule, "joint", None) for knob in knobs]
+        seen = {name for view in views if view is not None for name in view.names}
+        return [name for name in self.budgets if name not in seen]
+
     def averages(self, iterations: int) -> dict[str, dict[str, Any]]:
         """Return what each budget was charged in an iteration, on average: over its queues, and the worst."""
         return {

@@ -9,12 +9,22 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.data import partition as partitions
+from flexfl.data.checks import (
+    as_tensor,
+    finite,
+    label_faults,
+    leaves_of,
+    non_finite,
+    other_labels,
+    samples_in,
+    shapes_of,
+    shown,
+)
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import as_number
 from flexfl.streams import Streams
@@ -88,7 +98,7 @@ class Federated:
         recipe = partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before the data's
         column = partitions.column_of(partition)
         train_x, train_y, found = _read(train, "train", features, label)
-        samples = _size(train_x)
+        samples = samples_in(train_x)
         whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
         if clients is not None and (not whole or clients < 1):
             remedy = as_number(clients) or "give the number N"
@@ -97,7 +107,7 @@ class Federated:
             rule = f"must be at most the number of training samples, {samples}"
             raise InputError([Fault("data.clients", rule, clients, "use fewer clients or more data")])
         # Before the partition, which may go by labels.
-        if isinstance(train_y, Tensor) and (faults := _label_faults(train_y, "labels")):
+        if isinstance(train_y, Tensor) and (faults := label_faults(train_y, "labels")):
             raise InputError(faults, "the data")
         generator = Streams(seed).generator("partition")
         values = None if column is None else _column(column, {**(columns or {})}, found)
@@ -145,19 +155,19 @@ class Federated:
             if labels.is_floating_point() != like.is_floating_point():
                 rule = f"must have labels of {like.dtype} like client 0"
                 faults.append(Fault(f"data of client {n}", rule, str(labels.dtype), "convert them"))
-            faults += _label_faults(labels, f"labels of client {n}")
+            faults += label_faults(labels, f"labels of client {n}")
         for what, place in (("features", 0), ("labels", 1)):
             expected = shapes(pairs[0][place])
-            rule = f"must have {what} of shape {_shown(expected)} like client 0"
+            rule = f"must have {what} of shape {shown(expected)} like client 0"
             faults += [
-                Fault(f"data of client {n}", rule, _shown(shapes(pair[place])), "reshape them")
+                Fault(f"data of client {n}", rule, shown(shapes(pair[place])), "reshape them")
                 for n, pair in enumerate(pairs)
                 if shapes(pair[place]) != expected and not (place and pair[1] is pair[0])
             ]
         if faults:
             raise InputError(faults, "the data")
-        ends = np.cumsum([_size(x) for x, _ in pairs])
-        parts = tuple(np.arange(end - _size(x), end) for (x, _), end in zip(pairs, ends, strict=True))
+        ends = np.cumsum([samples_in(x) for x, _ in pairs])
+        parts = tuple(np.arange(end - samples_in(x), end) for (x, _), end in zip(pairs, ends, strict=True))
         all_x = joined([x for x, _ in pairs])
         all_y = all_x if pairs[0][1] is pairs[0][0] else joined([y for _, y in pairs])
         given = None if test is None else _read(test, "test", features, label)[:2]
@@ -173,20 +183,25 @@ class Federated:
             if not len(part)
         ]
         if content is None:
-            faults += _non_finite(x, parts)
+            faults += non_finite(x, parts)
             if y is not x and not isinstance(y, Tensor):
-                faults += _non_finite(y, parts)
+                faults += non_finite(y, parts)
         test_x, test_y = (None, None) if test is None else test
-        if test_x is not None and _shapes(test_x) != _shapes(x):
-            rule = f"must have features of shape {_shown(_shapes(x))}, as in training"
-            faults.append(Fault("data (test)", rule, _shown(_shapes(test_x)), "reshape them"))
-        if test_y is not None and not isinstance(y, Tensor) and _shapes(test_y) != _shapes(y) and y is not x:
-            rule = f"must have labels of shape {_shown(_shapes(y))}, as in training"
-            faults.append(Fault("data (test)", rule, _shown(_shapes(test_y)), "reshape them"))
-        if content is None and test_x is not None and not all(_finite(t).all() for t in _leaves(test_x)):
+        if test_x is not None and shapes_of(test_x) != shapes_of(x):
+            rule = f"must have features of shape {shown(shapes_of(x))}, as in training"
+            faults.append(Fault("data (test)", rule, shown(shapes_of(test_x)), "reshape them"))
+        if (
+            test_y is not None
+            and not isinstance(y, Tensor)
+            and shapes_of(test_y) != shapes_of(y)
+            and y is not x
+        ):
+            rule = f"must have labels of shape {shown(shapes_of(y))}, as in training"
+            faults.append(Fault("data (test)", rule, shown(shapes_of(test_y)), "reshape them"))
+        if content is None and test_x is not None and not all(finite(t).all() for t in leaves_of(test_x)):
             faults.append(Fault("data (test)", "must be finite", "NaN or infinity", "clean it"))
         if isinstance(y, Tensor) and isinstance(test_y, Tensor) and y is not x:
-            faults += _label_faults(test_y, "test labels") + _other_labels(test_y, y)
+            faults += label_faults(test_y, "test labels") + other_labels(test_y, y)
         if faults:
             raise InputError(faults, "the data")
         return cls(x, y, test_x, test_y, parts, content)
@@ -258,46 +273,6 @@ class Federated:
         return digest.hexdigest()
 
 
-def _label_faults(labels: Tensor, what: str) -> list[Fault]:
-    """Return the fault of labels that are neither classes from 0 on nor finite numbers."""
-    field = f"data ({what})"
-    if labels.is_floating_point():
-        finite = torch.isfinite(labels.reshape(len(labels), -1)).all(dim=1)
-        if not finite.all():
-            place = int((~finite).nonzero()[0])
-            found = f"{labels[place].tolist()} in sample {place}"
-            return [Fault(field, "must be finite", found, "leave such samples out")]
-    elif labels.ndim == 1 and (least := int(labels.min())) < 0:
-        remedy = "renumber the classes from 0, or leave samples without a label out"
-        return [Fault(field, "must be classes from 0 on", least, remedy)]
-    return []
-
-
-def _other_labels(test: Tensor, train: Tensor) -> list[Fault]:
-    """Return the fault of test labels that are of another kind than those for training."""
-    if test.is_floating_point() != train.is_floating_point():
-        kind = "numbers" if train.is_floating_point() else "whole numbers (classes)"
-        remedy = "convert them: y.float()" if train.is_floating_point() else "convert them: y.long()"
-        rule = f"must be {kind}, as in training ({train.dtype})"
-        return [Fault("data (test labels)", rule, str(test.dtype), remedy)]
-    if test.shape[1:] != train.shape[1:]:
-        rule = f"must have the shape {tuple(train.shape[1:])} for each sample, as in training"
-        return [Fault("data (test labels)", rule, tuple(test.shape[1:]), "reshape them")]
-    return []
-
-
-def _tensor(given: Any, what: str, part: str) -> Tensor:
-    try:
-        return torch.as_tensor(given).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).partition(". ")[0]
-        remedy = "convert them to an array of numbers, one row for each sample"
-        if part == "labels":
-            remedy = "number the classes: numpy.unique(y, return_inverse=True)[1]"
-        rule = f"must have {part} that are numbers ({reason})"
-        raise InputError([Fault(f"data ({what})", rule, type(given).__name__, remedy)]) from error
-
-
 def _read(
     source: Source, what: str, features: str | Sequence[str] | None, label: str | None
 ) -> tuple[Tree, Tree, Mapping[str, Any]]:
@@ -339,7 +314,7 @@ def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:
         if what.startswith("client"):
             remedy = "give a list with each client's: [(x, y), …], Datasets, DataLoaders or dicts of columns"
         raise InputError([Fault(f"data ({what})", rule, type(pair).__name__, remedy)]) from error
-    features, labels = _tensor(given_x, what, "features"), _tensor(given_y, what, "labels")
+    features, labels = as_tensor(given_x, what, "features"), as_tensor(given_y, what, "labels")
     if not features.ndim or not labels.ndim or len(features) != len(labels) or not len(features):
         rule = "must have as many labels as samples, and at least one"
         sizes = tuple(len(array) if array.ndim else 0 for array in (features, labels))
@@ -354,7 +329,7 @@ def _labels(x: Tree, y: Tree) -> NDArray[Any]:
         named = y.get("labels", y.get("label")) if isinstance(y, dict) else None
         y = named if isinstance(named, Tensor) and named.ndim == 1 else None
     if not isinstance(y, Tensor):
-        return np.full(_size(x), np.nan)
+        return np.full(samples_in(x), np.nan)
     return np.asarray(y.reshape(len(y), -1)[:, 0])
 
 
@@ -366,37 +341,3 @@ def _column(name: str, given: Mapping[str, Any], found: Mapping[str, Any]) -> An
     rule = "must name a column of the training data, or one given as columns={…}"
     remedy = nearest(name, [*given, *found]) if given or found else f"give columns={{{name!r}: […]}}"
     raise InputError([Fault(f"{partitions.FIELD}.column", rule, name, remedy)])
-
-
-def _leaves(tree: Tree) -> list[Tensor]:
-    return [tree] if isinstance(tree, Tensor) else [tensor for _, tensor in leaves(tree)]
-
-
-def _size(tree: Tree) -> int:
-    return len(_leaves(tree)[0])
-
-
-def _shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
-    return {"": tuple(tree.shape[1:])} if isinstance(tree, Tensor) else shapes(tree)
-
-
-def _shown(found: dict[str, tuple[int, ...]]) -> Any:
-    """Return the shape of one tensor, or those of all by name."""
-    return found[""] if found.keys() == {""} else found
-
-
-def _finite(tensor: Tensor) -> Tensor:
-    """Return which samples are finite, (S,)."""
-    if not tensor.is_floating_point():
-        return torch.ones(len(tensor), dtype=torch.bool)
-    return torch.isfinite(tensor.reshape(len(tensor), -1)).all(dim=1)
-
-
-def _non_finite(x: Tree, parts: Sequence[IntArray]) -> list[Fault]:
-    """Return a fault for each client with a sample that is not finite."""
-    finite = torch.stack([_finite(tensor) for tensor in _leaves(x)]).all(dim=0).numpy()
-    return [
-        Fault(f"data of client {n}", "must be finite", f"sample {part[~finite[part]][0]}", "clean it")
-        for n, part in enumerate(parts)
-        if not finite[part].all()
-    ]

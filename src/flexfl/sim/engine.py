@@ -98,6 +98,7 @@ class Engine:
         self._compute = setup.knob(everyone, self.dim, self.joint)
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
         self._downlink = setup.sender("downlink", server, self.dim, self.joint)
+        self.unused_budgets = self.joint.unseen(self._compute, self._uplink, self._downlink)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
         self._itemsize = x.element_size()
         self._x: Any = x.numpy() if self._by_numba else x
@@ -206,12 +207,8 @@ class Engine:
 
     @property
     def _knobs(self) -> dict[str, Any]:
-        return {
-            "compute": self._compute,
-            "uplink": self._uplink,
-            "downlink": self._downlink,
-            "joint": self.joint,
-        }
+        knobs = {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
+        return {**knobs, "joint": self.joint}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state; one that does not fit raises ValueError and changes nothing."""
@@ -248,13 +245,6 @@ class Engine:
     def _native(self, values: NDArray[Any]) -> Any:
         """As the arrays of this engine are kept."""
         return values if self._by_numba else torch.tensor(values, device=self._device)
-
-    @property
-    def unused_budgets(self) -> list[str]:
-        """The joint budgets that no rule looks at."""
-        rules = [knob.rule for knob in (self._compute, self._uplink, self._downlink)]
-        seen = {name for rule in rules if (view := getattr(rule, "joint", None)) for name in view.names}
-        return [name for name in self.joint.budgets if name not in seen]
 
     def release(self) -> None:
         """Leave the module as it was found; a later step takes hold of it again."""

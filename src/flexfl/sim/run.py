@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,25 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from flexfl.compress import Compressor
-from flexfl.control import Policy
-from flexfl.costs import CostModel, Measured
+from flexfl.costs import Measured
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
 from flexfl.data.federated import Federated
 from flexfl.errors import Fault, FlexFLWarning, InputError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
-from flexfl.identity import Identity, objects_of
+from flexfl.identity import Identity
 from flexfl.mapped import mapped_zeros
 from flexfl.models.build import Accuracy, Loss, build_model
 from flexfl.models.flat import FlatModel, own_generator
-from flexfl.parameters import KNOBS, plain
+from flexfl.parameters import KNOBS
 from flexfl.prepare import prepare
-from flexfl.registry import GIVEN, is_given, is_import_path, must_be_given_again
+from flexfl.registry import is_given, must_be_given_again
 from flexfl.results.directory import DirectoryWriter, RunDirectory
 from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.partition import Partition
 from flexfl.results.run import Run, mean_budget, read_spec
 from flexfl.sim.engine import Engine, Problem
+from flexfl.sim.objects import Objects, copied, describe, resolve
 from flexfl.sim.process import default_threads, stop_signals, threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
 from flexfl.spec.build import (
@@ -45,8 +43,8 @@ from flexfl.spec.build import (
     refuse_arguments,
     refuse_for_simulation,
 )
-from flexfl.spec.load import load_spec, merged, to_toml
-from flexfl.spec.schema import Spec, parse
+from flexfl.spec.load import to_toml
+from flexfl.spec.schema import Spec
 from flexfl.streams import Streams
 
 __all__ = ["Result", "RunInterruptedError", "problem_of", "simulate"]
@@ -67,19 +65,6 @@ class Result:
     params: NDArray[Any]
     run: Run
     summary: dict[str, Any]
-
-
-@dataclass
-class _Objects:
-    """What was passed in Python instead of being named in the spec; the model as a copy, which is trained."""
-
-    model: nn.Module | None = None
-    data: Federated | None = None
-    loss: Loss | None = None
-    accuracy: Accuracy | None = None
-    policy: Policy | None = None
-    costs: dict[str, CostModel] = field(default_factory=dict)
-    compressors: dict[str, Compressor] = field(default_factory=dict)
 
 
 def simulate(
@@ -127,14 +112,14 @@ def simulate(
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
     refuse_arguments(spec, model, data, loss, out, resume, observers, sections)
-    resolved, objects = _resolve(spec, sections, _Objects(_copied(model), data, loss, accuracy))
+    resolved, objects = resolve(spec, sections, Objects(copied(model), data, loss, accuracy))
     # Stored with the run, and taken from there: another number may round sums in another order.
     count = resolved.engine.threads or (_stored_threads(Path(out)) if out else None) or default_threads()
     engine = resolved.engine.model_copy(update={"threads": count})
     resolved = resolved.model_copy(update={"engine": engine})
     with threads(count), own_generator():
         problem = _prepare(resolved, objects)
-        described = _describe(resolved, problem, objects)
+        described = describe(resolved, problem, objects)
         watching = [*observers, *build_trackers(resolved)]
         for note in resolved.notes():
             warnings.warn(note, FlexFLWarning, stacklevel=2)
@@ -156,50 +141,7 @@ def _stored_threads(out: Path) -> int | None:
         return None
 
 
-def _copied(module: nn.Module | None) -> nn.Module | None:
-    """Return a copy, so that a module that is passed twice begins twice from where it is."""
-    try:
-        return copy.deepcopy(module)
-    except (RuntimeError, TypeError) as error:
-        rule, remedy = f"must be possible to copy ({error})", "make its tensors leaves, or pass a new one"
-        raise InputError([Fault("model", rule, type(module).__name__, remedy)], "the call") from error
-
-
-def _resolve(
-    spec: Spec | str | Path | None, sections: Mapping[str, Mapping[str, Any]], objects: _Objects
-) -> tuple[Spec, _Objects]:
-    """Return the resolved spec, in which objects passed in Python are named, and these objects."""
-    base = load_spec(str(spec)) if isinstance(spec, str | Path) else spec
-    given: dict[str, Any] = {} if base is None else base.plain()
-    for name, table in sections.items():
-        table = dict(table)
-        for knob, value in list(table.items()):
-            if name == "costs" and isinstance(value, CostModel):
-                objects.costs[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
-            elif name == "compress" and isinstance(value, Compressor):
-                objects.compressors[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
-            elif name == "control" and knob == "policy" and isinstance(value, Policy):
-                objects.policy = copy.deepcopy(value)
-                table |= _named("policy", value)
-        given = merged(given, {name: plain(table)})
-    if objects.model is not None:
-        given["model"] = {"name": GIVEN + _name_of(objects.model)}
-    if objects.data is not None:
-        own = {"name": f"{GIVEN}Federated", "clients": objects.data.clients, "partition": f"{GIVEN}parts"}
-        given["data"] = {**given.get("data", {}), **own}
-    return parse(given, where="the settings"), objects
-
-
-def _named(key: str, thing: object) -> dict[str, Any]:
-    """Return how a resolved spec names an object; what it is, is in the run's `objects`."""
-    return {key: GIVEN + _name_of(thing)}
-
-
-def _name_of(thing: object) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
-
-
-def _prepare(spec: Spec, objects: _Objects) -> Problem:
+def _prepare(spec: Spec, objects: Objects) -> Problem:
     """Build everything and check what the spec alone does not show, before any work starts."""
     refuse_for_simulation(spec)
     data = objects.data
@@ -242,10 +184,10 @@ def problem_of(
     loss: Loss,
     *,
     streams: Streams | None = None,
-    objects: _Objects | None = None,
+    objects: Objects | None = None,
 ) -> Problem:
     """Return what `spec` says of a run on this model and these data; streams are the spec's if left out."""
-    given = objects or _Objects()
+    given = objects or Objects()
     return Problem(
         model=model,
         loss=loss,
@@ -263,19 +205,6 @@ def problem_of(
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
         accuracy=given.accuracy,
     )
-
-
-def _describe(spec: Spec, problem: Problem, objects: _Objects) -> Identity:
-    """Return what the spec does not say of a run: objects that were passed in, and code of one's own."""
-    if objects == _Objects() and not packages(spec):
-        return {}
-    given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
-    given += ["policy"] if objects.policy is not None else []
-    given += ["loss"] if objects.loss is not None else []
-    given += ["network"] if is_given(spec.model.name) or is_import_path(spec.model.name) else []
-    parts = {**problem.setup.parts(), "network": problem.model.module, "loss": problem.loss}
-    described = objects_of(parts, given)
-    return described if objects.data is None else described | objects.data.identity()
 
 
 def _run(
