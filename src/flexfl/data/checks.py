@@ -17,9 +17,9 @@ def label_faults(labels: Tensor, what: str) -> list[Fault]:
     """Return the fault of labels that are neither classes from 0 on nor finite numbers."""
     field = f"data ({what})"
     if labels.is_floating_point():
-        finite = torch.isfinite(labels.reshape(len(labels), -1)).all(dim=1)
-        if not finite.all():
-            place = int((~finite).nonzero()[0])
+        sound = torch.isfinite(labels.reshape(len(labels), -1)).all(dim=1)
+        if not sound.all():
+            place = int((~sound).nonzero()[0])
             found = f"{labels[place].tolist()} in sample {place}"
             return [Fault(field, "must be finite", found, "leave such samples out")]
     elif labels.ndim == 1 and (least := int(labels.min())) < 0:
@@ -70,11 +70,11 @@ def finite(tensor: Tensor) -> Tensor:
 
 def non_finite(x: Tree, parts: Sequence[IntArray]) -> list[Fault]:
     """Return a fault for each client with a sample that is not finite."""
-    finite = torch.stack([finite(tensor) for tensor in leaves_of(x)]).all(dim=0).numpy()
+    sound = torch.stack([finite(tensor) for tensor in leaves_of(x)]).all(dim=0).numpy()
     return [
-        Fault(f"data of client {n}", "must be finite", f"sample {part[~finite[part]][0]}", "clean it")
+        Fault(f"data of client {n}", "must be finite", f"sample {part[~sound[part]][0]}", "clean it")
         for n, part in enumerate(parts)
-        if not finite[part].all()
+        if not sound[part].all()
     ]
 
 

@@ -87,10 +87,7 @@ class Engine:
         self._device = x.device
         data, self._plain = problem.data, problem.data.plain
         self._train_x, self._train_y = (
-            t.to(x.device, x.dtype if t.is_floating_point() else None)
-            if self._plain
-            else converted(t, x.device, x.dtype)
-            for t in (data.train_x, data.train_y)
+            converted(tree, x.device, x.dtype) for tree in (data.train_x, data.train_y)
         )
         everyone, server = Entities.all_clients(self.clients), Entities.the_server()
         setup = problem.setup.weighted(problem.weights)

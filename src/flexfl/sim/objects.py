@@ -88,7 +88,13 @@ def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
     given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
     given += ["policy"] if objects.policy is not None else []
     given += ["loss"] if objects.loss is not None else []
+    given += ["accuracy"] if objects.accuracy is not None else []
     given += ["network"] if is_given(spec.model.name) or is_import_path(spec.model.name) else []
-    parts = {**problem.setup.parts(), "network": problem.model.module, "loss": problem.loss}
+    parts = {
+        **problem.setup.parts(),
+        "network": problem.model.module,
+        "loss": problem.loss,
+        "accuracy": problem.accuracy,
+    }
     described = objects_of(parts, given)
     return described if objects.data is None else described | objects.data.identity()

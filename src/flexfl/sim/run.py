@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,7 @@ def simulate(
         sections, data = sections | {"data": data}, None
     refuse_arguments(spec, model, data, loss, out, resume, observers, sections)
     resolved, objects = resolve(spec, sections, Objects(copied(model), data, loss, accuracy))
-    # Stored with the run, and taken from there: another number may round sums in another order.
-    count = resolved.engine.threads or (_stored_threads(Path(out)) if out else None) or default_threads()
-    engine = resolved.engine.model_copy(update={"threads": count})
-    resolved = resolved.model_copy(update={"engine": engine})
+    resolved, count = _with_threads(resolved, out)
     with threads(count), own_generator():
         problem = _prepare(resolved, objects)
         described = describe(resolved, problem, objects)
@@ -133,12 +131,17 @@ def simulate(
             return result
 
 
-def _stored_threads(out: Path) -> int | None:
-    """Return the number of threads that the run in `out` was computed with."""
-    try:
-        return int(read_spec(out)["engine"]["threads"])
-    except (RunDirectoryError, KeyError):  # no run, or one that resuming reports on
-        return None
+def _with_threads(spec: Spec, out: str | Path | None) -> tuple[Spec, int]:
+    """Return the spec with its number of threads, and that number.
+
+    It is stored with the run, and taken from there: another may round sums in another order.
+    """
+    count = spec.engine.threads
+    if count is None and out is not None:
+        with suppress(RunDirectoryError, KeyError):  # no run, or one that resuming reports on
+            count = int(read_spec(Path(out))["engine"]["threads"])
+    count = count or default_threads()
+    return spec.model_copy(update={"engine": spec.engine.model_copy(update={"threads": count})}), count
 
 
 def _prepare(spec: Spec, objects: Objects) -> Problem:
