@@ -70,7 +70,13 @@ def test_no_text_installs_the_project_that_has_our_name_on_the_index() -> None:
 
 def test_the_texts_that_are_read_are_those_that_matter() -> None:
     names = {str(path.relative_to(ROOT)) for path in shipped_texts()}
-    assert {"README.md", "Makefile", "pyproject.toml", "docs/howto/deploy.md", "src/flexfl/extras.py"} <= names
+    assert {
+        "README.md",
+        "Makefile",
+        "pyproject.toml",
+        "docs/howto/deploy.md",
+        "src/flexfl/extras.py",
+    } <= names
 
 
 # Names and versions ----------------------------------------------------------------------------------

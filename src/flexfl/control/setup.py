@@ -49,13 +49,18 @@ class Setup:
         return replace(self, importance=importance(weights))
 
     def parts(self) -> dict[str, object]:
-        """Return policies, costs and compressors by name."""
+        """Return policies, costs and compressors by name, those of joint budgets too."""
         policies = self.policy.policies if isinstance(self.policy, ByKnob) else {}
         return {
             "policy": self.policy,
             **{f"policy.{knob}": policy for knob, policy in policies.items()},
             **{f"costs.{knob}": cost for knob, cost in self.costs.items()},
             **{f"compress.{role}": compressor for role, compressor in self.compressors.items()},
+            **{
+                f"budget.{name}.{knob}": cost
+                for name, budget in self.joint.items()
+                for knob, cost in budget.costs.items()
+            },
         }
 
     def joint_queues(self, who: Entities | None = None) -> JointQueues:

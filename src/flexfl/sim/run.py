@@ -104,9 +104,7 @@ def simulate(
     Raises:
         InputError: lists all faults of what was given, before any work starts.
         RunInterruptedError: Ctrl-C or SIGTERM; the run can be resumed.
-
-    Warns:
-        FlexFLWarning: a policy leaves a knob alone or does not use a budget; also in the summary's notes.
+        FlexFLWarning: as a warning, if a policy leaves a knob or budget alone; it is in the notes, too.
     """
     if isinstance(model, Mapping):
         sections, model = sections | {"model": model}, None
