@@ -20,7 +20,8 @@ demo: $(VENV)/.installed-deploy
 	$(BIN)/flexfl deploy demo --clients 3
 
 # At most five minutes on two quiet cores; what takes longer has targets of its own below.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# A thread for each of the two processes: with two, they would wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 test: $(VENV)/.installed-dev
 	$(PYTEST) --ignore tests/browser --ignore tests/cluster --ignore tests/network -m "not slow" --doctest-modules tests src/flexfl
 

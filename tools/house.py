@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Any
 
 LIMITS = {"step": 10, "start": 59, "function": 60, "module": 350}
-"""A start is to cross 30 files one day. It had come down to 52; joint budgets, what objects are, the checks and
-shapes of samples and the sums by client came in since, one file an idea."""
+"""A start is to cross 30 files one day. It had come down to 52; joint budgets, what objects are, and the
+checks and shapes of samples came in since, one file an idea."""
 
 
 def modules(source: Path) -> dict[Path, ast.Module]:

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+pytestmark = pytest.mark.slow  # half a minute
 
 
 def executed(path, folder):

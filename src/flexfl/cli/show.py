@@ -150,7 +150,7 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
     console.print(
         f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"
     )
-    show_costs(console, summary["average_cost"])
+    show_costs(console, summary["average_cost"], summary.get("joint_budgets"))
     console.print(f"run directory  {directory}", soft_wrap=True)
     console.print(f"report         flexfl report {directory}", soft_wrap=True)
 

@@ -20,12 +20,17 @@ CHARGED_MEANING = (
 )
 
 
-def show_costs(console: Console, costs: Mapping[str, Mapping[str, Any]]) -> None:
+def show_costs(
+    console: Console,
+    costs: Mapping[str, Mapping[str, Any]],
+    joint: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
     """Print what was spent on each knob, and charged where that differs, against its budget.
 
     Args:
         console: Where to print.
         costs: `average_cost` of a summary.
+        joint: `joint_budgets` of a summary.
     """
     table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
     table.add_column("")
@@ -36,13 +41,16 @@ def show_costs(console: Console, costs: Mapping[str, Mapping[str, Any]]) -> None
         for knob, cost in costs.items()
         if cost["worst"]
     }
-    if worst:
+    if worst or joint:
         table.add_column("worst client")
     for knob, cost in costs.items():
-        table.add_row(knob, *_cells(cost, "spent"), *([worst.get(knob, "")] if worst else []))
+        table.add_row(knob, *_cells(cost, "spent"), *([worst.get(knob, "")] if worst or joint else []))
         if not cost["agree"]:
             charged = worst_text(cost["worst"], "charged", mention_charged=False) if cost["worst"] else ""
             table.add_row("  charged", *_cells(cost, "charged"), *([charged] if worst else []))
+    for name, cost in (joint or {}).items():
+        most = cost["worst"]
+        table.add_row(name, *_cells(cost, "charged"), f"{most['who']}: {share(most, 'charged'):.0%}")
     console.print(table)
     if any("charged" in text for text in worst.values()) or not all(cost["agree"] for cost in costs.values()):
         console.print(CHARGED_MEANING, style="dim")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -116,6 +117,16 @@ def agrees(group: Group, knob: str) -> bool:
     return all(run.account(knob)["agree"] for run in group.runs)
 
 
+def _joint_budgets(group: Group) -> dict[str, Any]:
+    """Return what each joint budget was charged in an iteration, in the run where most was."""
+    found: dict[str, Any] = {}
+    for run in group.runs:
+        for name, cost in (run.summary or {}).get("joint_budgets", {}).items():
+            if name not in found or found[name]["worst"]["charged"] < cost["worst"]["charged"]:
+                found[name] = cost
+    return found
+
+
 def notes_of(group: Group) -> list[str]:
     """Return warnings about a group's runs: missing, of different length, or with the same seed."""
     notes = []
@@ -127,6 +138,10 @@ def notes_of(group: Group) -> list[str]:
         listed = ", ".join(str(count) for count in counts)
         notes.append(f"runs have {listed} iterations: truncated to the first {counts[0]}")
     notes += dict.fromkeys(note for run in group.runs for note in (run.summary or {}).get("notes", ()))
+    for name, cost in _joint_budgets(group).items():
+        worst = cost["worst"]
+        told = f"{worst['charged']:.3g} of {worst['budget']:.3g}"
+        notes.append(f"budget.{name} was charged {cost['charged']:.3g}, at most {told} ({worst['who']})")
     seeds = [run.seed for run in group.runs]
     if len(set(seeds)) < len(seeds):
         notes.append("a seed occurs more than once: the deviation is too small")
