@@ -87,7 +87,7 @@ class Section:
 
 
 EVALUATED = {
-    "train_loss": ("Training loss", "training loss\n(mean per sample)"),
+    "train_loss": ("Training loss", "training loss\n(f, mean over clients)"),
     "test_loss": ("Test loss", "test loss\n(mean per sample)"),
     "test_accuracy": ("Test accuracy", "test accuracy\n(fraction correct)"),
     "train_accuracy": ("Training accuracy", "training accuracy\n(fraction correct)"),
