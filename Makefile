@@ -104,7 +104,7 @@ paper: $(VENV)/.installed
 # The documentation as a site, without a warning: open site/index.html, or serve it for its search.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 docs: $(VENV)/.installed-docs
-	$(MKDOCS) build --strict --quiet
+	$(MKDOCS) build --strict
 	@echo "documentation: site/index.html"
 
 docs-serve: $(VENV)/.installed-docs

@@ -111,9 +111,9 @@ class NonFiniteError(FlexFLError, FloatingPointError):
 class CostError(FlexFLError, ValueError):
     """A cost model gave a cost that no budget can be held against."""
 
-    def __init__(self, knob: str, who: str, value: float, iteration: int) -> None:
+    def __init__(self, field: str, who: str, value: float, iteration: int) -> None:
         super().__init__(
-            f"costs.{knob} must be finite and ≥ 0, got {value} for {who} in iteration {iteration}; "
+            f"{field} must be finite and ≥ 0, got {value} for {who} in iteration {iteration}; "
             "correct the cost model"
         )
 

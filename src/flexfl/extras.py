@@ -28,7 +28,7 @@ EXTRA_OF = {
     "threadpoolctl": "",
 }
 """Packages that an install may lack → the extra that brings them; "" for a plain install, which a lean
-client does not have (docs/deploy.md)."""
+client does not have (docs/howto/deploy.md)."""
 
 
 class MissingPackageError(FlexFLError, ModuleNotFoundError):

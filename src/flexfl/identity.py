@@ -11,11 +11,14 @@ import ast
 import functools
 import hashlib
 import inspect
+import logging
+import random
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -29,7 +32,9 @@ _MOST = 300
 """More entries of one object are a digest, too."""
 _LIBRARIES = {"flexfl", "torch", "numpy", "builtins"} | set(sys.stdlib_module_names) - {"__main__"}
 """Packages whose code is known by their name."""
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+CODE = "__code__"
+"""What the code of an object is listed as."""
 
 
 def identity_of(thing: object, name: str) -> Identity:
@@ -85,13 +90,17 @@ def _entries(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[st
         for place, item in enumerate(thing):
             yield from _entries(item, f"{name}.{place}", above)
     elif isinstance(thing, set | frozenset):
-        yield name, _short(repr(sorted(map(repr, thing))))
+        yield name, _short(repr(sorted(repr(dict(_entries(item, "", above))) for item in thing)))
+    elif (text := _in_words(thing)) is not None:
+        yield name, _short(text)
     elif isinstance(thing, functools.partial):
         given = {"function": thing.func, "arguments": thing.args, "keywords": thing.keywords}
         yield from _entries(given, name, above)
     elif isinstance(thing, MethodType):
         yield from _entries(thing.__func__, name, above)
         yield from _entries(thing.__self__, f"{name}.self", above)
+    elif isinstance(wrapped := getattr(thing, "__wrapped__", None), FunctionType):  # lru_cache and the like
+        yield from _function(wrapped, name, above)
     elif isinstance(thing, FunctionType | BuiltinFunctionType | type):
         yield from _function(thing, name, above)
     elif isinstance(thing, ModuleType):
@@ -106,59 +115,83 @@ def _object(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str
     held = _attributes(thing)
     yield name, _class_name(thing) if held is not None else _short(_ADDRESS.sub("", repr(thing)))
     if is_own(thing):
-        yield f"{name}.code", _digest(_code_of_class(type(thing)))
+        yield f"{name}.{CODE}", _digest(_code_of_class(type(thing)))
     for key, value in (held or {}).items():
         yield from _entries(value, f"{name}.{key}", above)
 
 
 def _attributes(thing: Any) -> dict[str, Any] | None:
     """Return what an object holds: the fields of a dataclass, or all; None if it does not say."""
+    caches = {name for each in type(thing).__mro__ for name, part in vars(each).items() if _is_cache(part)}
     if is_dataclass(thing):
-        return {field.name: getattr(thing, field.name, None) for field in fields(thing)}
+        declared = {field.name: getattr(thing, field.name, None) for field in fields(thing)}
+        return declared | {name: part for name, part in vars(thing).items() if name not in caches}
     slots = [slot for each in type(thing).__mro__ for slot in getattr(each, "__slots__", ())]
     held = {slot: getattr(thing, slot) for slot in slots if hasattr(thing, slot)}
     if hasattr(thing, "__dict__"):
-        held |= vars(thing)
+        held |= {name: part for name, part in vars(thing).items() if name not in caches}
         return held
     return held or None
+
+
+def _is_cache(part: object) -> bool:
+    return isinstance(part, functools.cached_property)
 
 
 def _function(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     yield name, f"{thing.__module__}.{thing.__qualname__}"
     if isinstance(thing, type):
         if is_own(thing):
-            yield f"{name}.code", _digest(_code_of_class(thing))
+            yield f"{name}.{CODE}", _digest(_code_of_class(thing))
         return
     if isinstance(thing, FunctionType):
         if is_own(thing):
-            yield f"{name}.code", _digest(_code_of(thing, set()))
+            yield f"{name}.{CODE}", _digest(_code_of(thing, set()))
         yield from _entries(thing.__kwdefaults__ or {}, name, above)
         for place, value in enumerate(thing.__defaults__ or ()):
             yield from _entries(value, f"{name}.default{place}", above)
         enclosed = zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True)
         for key, cell in enclosed:
-            yield from _entries(cell.cell_contents, f"{name}.{key}", above)
+            try:
+                yield from _entries(cell.cell_contents, f"{name}.{key}", above)
+            except ValueError:  # an empty cell: the name is not bound yet
+                yield f"{name}.{key}", "nothing"
 
 
 def _network(module: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     for path, part in module.named_modules():
         here = f"{name}.{path}" if path else name
-        held = {key: value for key, value in sorted(vars(part).items()) if not key.startswith("_")}
-        settings = {key: value for key, value in held.items() if key != "training" and _is_plain(value)}
+        held = {key: value for key, value in sorted(vars(part).items()) if _counts(part, key, value)}
+        settings = {key: value for key, value in held.items() if _is_plain(value)}
         shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         yield here, _short(f"{_class_name(part)}({shown})") + ("" if part.training else ", eval")
         if is_own(part):
-            yield f"{here}.code", _digest(_code_of_class(type(part)))
+            yield f"{here}.{CODE}", _digest(_code_of_class(type(part)))
         for key, value in held.items():
-            if not _is_plain(value) and not callable(getattr(value, "named_modules", None)):
+            if not _is_plain(value):
                 yield from _entries(value, f"{here}.{key}", above)
-        for key, hook in getattr(part, "_forward_hooks", {}).items():
-            yield from _entries(hook, f"{here}.hook{key}", above)
+        for kind in ("_forward_pre_hooks", "_forward_hooks"):
+            for place, hook in enumerate(getattr(part, kind, {}).values()):
+                yield from _entries(hook, f"{here}.{kind.strip('_')}.{place}", above)
     for key, parameter in module.named_parameters():
         if not parameter.requires_grad:
             yield f"{name}.{key}", f"frozen {_array(parameter)}"
     for key, buffer in module.named_buffers():
         yield f"{name}.{key}", _array(buffer)
+
+
+def _counts(part: Any, key: str, value: Any) -> bool:
+    """Return whether an attribute of a module says what it is: no part, no parameter, nothing of torch's."""
+    private = key.startswith("_") and (not is_own(part) or key in _torch_names())
+    several = value if isinstance(value, list | tuple) else [value]
+    trained = any(_is_tensor(each) and each.requires_grad for each in several)
+    return key != "training" and not private and not trained and not hasattr(value, "named_modules")
+
+
+@functools.cache
+def _torch_names() -> frozenset[str]:
+    """Return the attributes that every torch module has."""
+    return frozenset(vars(sys.modules["torch"].nn.Module()))
 
 
 # Code ----------------------------------------------------------------------------------------------
@@ -174,12 +207,39 @@ def _members(kind: type, seen: set[int]) -> list[Any]:
     found: list[Any] = [kind.__qualname__]
     for name, value in sorted(vars(kind).items()):
         value = getattr(value, "__func__", getattr(value, "fget", getattr(value, "func", value)))
+        value = getattr(value, "__wrapped__", value)
         if isinstance(value, FunctionType):
             if value.__code__.co_filename != "<string>":  # not made by dataclass, whose fields are compared
                 found.append([name, _code_of(value, seen)])
-        elif _is_plain(value) and not name.startswith("__"):
-            found.append([name, repr(value)])
+        elif not name.startswith("__") and (used := _used(value, seen)) is not None:
+            found.append([name, used])
     return found
+
+
+def _used(value: Any, seen: set[int]) -> Any:
+    """Return what a name stands for that code uses: own code, and values; None for what libraries have."""
+    value = getattr(value, "__wrapped__", value)
+    if isinstance(value, FunctionType | type):
+        if not is_own(value) or id(value) in seen:
+            return None
+        if isinstance(value, FunctionType):
+            return _code_of(value, seen)
+        seen.add(id(value))
+        return _members(value, seen)
+    known = isinstance(value, list | tuple | dict | set | frozenset | np.ndarray) or _is_plain(value)
+    if not known and not _is_tensor(value) and (isinstance(value, ModuleType) or not is_own(value)):
+        return None
+    if id(value) in _unfolding:  # an object whose code uses the object itself
+        return "above"
+    _unfolding.add(id(value))
+    try:
+        return dict(_entries(value, "", ()))
+    finally:
+        _unfolding.discard(id(value))
+
+
+_unfolding: set[int] = set()
+"""The values that code uses and that are being listed."""
 
 
 def _code_of(function: Callable[..., Any], seen: set[int]) -> Any:
@@ -189,15 +249,16 @@ def _code_of(function: Callable[..., Any], seen: set[int]) -> Any:
         return "above"
     seen.add(id(function))
     used: list[Any] = []
-    for name in sorted(_names(function.__code__)):
+    names = sorted(_names(function.__code__))
+    for name in names:
         value = function.__globals__.get(name)
-        if isinstance(value, FunctionType) and is_own(value):
-            used.append([name, _code_of(value, seen)])
-        elif isinstance(value, type) and is_own(value) and id(value) not in seen:
-            seen.add(id(value))
-            used.append([name, _members(value, seen)])
-        elif value is not None and _is_plain(value):
-            used.append([name, repr(value)])
+        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
+            parts = {other: vars(value).get(other) for other in names}
+            used += [
+                [f"{name}.{other}", _used(part, seen)] for other, part in parts.items() if part is not None
+            ]
+        elif value is not None:
+            used.append([name, _used(value, seen)])
     return [_source(function), used]
 
 
@@ -221,7 +282,12 @@ def _source(function: FunctionType) -> str:
 
 
 def _bytecode(code: CodeType) -> str:
-    consts = [_bytecode(const) if isinstance(const, CodeType) else repr(const) for const in code.co_consts]
+    consts = [
+        _bytecode(const)
+        if isinstance(const, CodeType)
+        else repr(sorted(map(repr, const)) if isinstance(const, frozenset) else const)
+        for const in code.co_consts
+    ]
     return repr((code.co_code.hex(), code.co_names, consts))
 
 
@@ -240,6 +306,23 @@ def _is_tensor(thing: Any) -> bool:
     return all(hasattr(thing, name) for name in ("detach", "dtype", "shape", "numpy"))
 
 
+def _in_words(thing: Any) -> str | None:
+    """Return things that say themselves what they are, the same in every process; None for others."""
+    if isinstance(thing, PurePath):
+        return str(thing)
+    if isinstance(thing, logging.Logger):
+        return f"logger {thing.name}"
+    if isinstance(thing, np.random.Generator):
+        return repr(thing.bit_generator.state)
+    if isinstance(thing, np.random.RandomState):
+        return _digest([str(part) for part in thing.get_state()])
+    if isinstance(thing, random.Random):
+        return _digest(thing.getstate())
+    if _class_name(thing) == "torch._C.Generator":
+        return _array(thing.get_state())
+    return None
+
+
 def _array(thing: Any) -> str:
     """Return kind, shape and digest of an array or tensor; the value of a single number."""
     if _is_tensor(thing):
@@ -247,6 +330,8 @@ def _array(thing: Any) -> str:
         thing = (thing.float() if str(thing.dtype) == "torch.bfloat16" else thing).numpy()
     if not thing.ndim:
         return repr(thing.item())
+    if thing.dtype.hasobject:
+        return _digest(list(_entries(thing.ravel().tolist(), str(thing.shape), ())))
     content = hashlib.blake2b(np.ascontiguousarray(thing).tobytes(), digest_size=6).hexdigest()
     return f"{thing.dtype} {tuple(thing.shape)} {content}"
 

@@ -16,7 +16,8 @@ from flexfl.costs import (
     PacketMessage,
     UniformCompute,
 )
-from flexfl.errors import InputError
+from flexfl.costs.linear import Linear
+from flexfl.errors import CostError, DecisionError, InputError
 from flexfl.spec.schema import parse
 from flexfl.streams import Entities, Streams
 from small import BUDGETS, POLICIES, small_engine, small_reference, small_spec
@@ -237,3 +238,49 @@ WRONG = {
 def test_mistakes(budget, message):
     with pytest.raises(InputError, match=message):
         parse({"data": {"clients": N}, "budget": budget})
+
+
+class Once:
+    """α = ∞ (or β = ∞) for client 0 in iteration 2, or what it is made with."""
+
+    def __init__(self, value=np.inf, message=False):
+        self.value, self.message = value, message
+
+    def at(self, moment):
+        cost = np.asarray(moment.pick([self.value if moment.iteration == 2 else 0.3] + [0.3] * (N - 1)))
+        return Affine(cost, np.full(moment.shape, 0.01)) if self.message else Linear(cost)
+
+
+def test_a_resource_that_is_not_to_be_had_for_once():
+    """Whoever cannot pay does nothing in that iteration, is charged nothing, and goes on as before."""
+    for joint, knob in (({"compute": Once()}, "compute"), ({"uplink": Once(message=True)}, "uplink")):
+        for policy in (Online(), Online(initial_queue=0.0, floor=0.0)):
+            bill = {"bill": JointBudget(np.array([0.9]), joint, TOGETHER)}
+            told, queues = play(setup(bill, policy=policy), 12)
+            assert np.isfinite(queues.totals["bill"]).all()
+            _, _, computing, up, _, _ = told[2]
+            done = computing.computed[0] if knob == "compute" else up.components[0]
+            assert not done
+            later = [one[2].prob[0] if knob == "compute" else one[3].components[0] for one in told[3:]]
+            assert np.max(later) > 0
+
+
+@pytest.mark.parametrize("value", [-3.0, np.nan])
+def test_a_cost_of_a_joint_budget_is_checked(value):
+    bill = {"bill": JointBudget(np.array([0.9]), {"compute": Once(value)}, TOGETHER)}
+    with pytest.raises((CostError, DecisionError), match=r"client 0.*iteration 2|iteration 2"):
+        play(setup(bill), 5)
+
+
+def test_sends_keep_their_floor_in_a_budget_that_computing_shares():
+    """At 0 a message would be free, and one huge message follow (the footnote of the paper)."""
+    bill = {"bill": JointBudget(np.array([0.2]), {"compute": 0.001, "uplink": 1.0}, TOGETHER)}
+    queues = setup(bill).joint_queues()
+    for _ in range(20):
+        queues.close()
+    assert queues.queues["bill"].length[0] == 0.001
+
+
+def test_a_measured_cost_is_for_the_knob_itself():
+    with pytest.raises(InputError, match=r"budget\.b\.uplink\.kind is for a knob's own cost only"):
+        parse({"budget": {"b": {"limit": 9, "uplink": {"kind": "measured"}}}})

@@ -96,3 +96,20 @@ def test_chunks_across_clients(monkeypatch):
     parts = Evaluator(model, mse_loss, real, WEIGHTS)()
     assert parts["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-12)
     assert parts["train_accuracy"] is None
+
+
+def test_outputs_that_only_the_loss_can_take_apart():
+    data, network = small_data(), small_network().double()
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network
+
+        def forward(self, x):
+            return self.network(x), x
+
+    plain = Evaluator(FlatModel(network, torch.float64), cross_entropy, data, WEIGHTS)()
+    loss = lambda outputs, labels: cross_entropy(outputs[0], labels)  # noqa: E731
+    pair = Evaluator(FlatModel(Two(), torch.float64), loss, data, WEIGHTS)()
+    assert pair["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-12)

@@ -115,6 +115,33 @@ def test_seeds_of_a_split_are_one_group(tmp_path: Path) -> None:
     assert len(group.runs) == 2
 
 
+def test_another_start_with_the_same_seed_is_no_second_seed(tmp_path: Path) -> None:
+    runs = []
+    for number in (1, 2):
+        torch.manual_seed(number)
+        runs.append(run(tmp_path / str(number), model=nn.Linear(5, 3)))
+    groups = group_runs(runs)
+    assert len(groups) == 2
+    assert all("model.start=" in group.label for group in groups)
+
+
+def test_another_column_is_another_split(tmp_path: Path) -> None:
+    data, runs = small_data(), []
+    for seed, users in ((1, np.arange(90) % 6), (2, np.arange(90) // 15)):
+        split = Federated.split(
+            (data.train_x, data.train_y),
+            partition={"kind": "by-column", "column": "user"},
+            columns={"user": users},
+        )
+        runs.append(run(tmp_path / str(seed), data=split, seed=seed))
+    assert len(group_runs(runs)) == 2
+
+
+def test_seeds_with_other_threads_are_one_group(tmp_path: Path) -> None:
+    runs = [run(tmp_path / str(n), seed=n, engine={"threads": n}) for n in (1, 2)]
+    assert len(group_runs(runs)) == 1
+
+
 def test_a_label_says_what_differs(tmp_path: Path) -> None:
     runs = [run(tmp_path / str(rate), control={"policy": OwnPolicy(rate)}, budget={}) for rate in (0.1, 0.5)]
     assert [group.label for group in group_runs(runs)] == ["policy.rate=0.1", "policy.rate=0.5"]
@@ -139,7 +166,7 @@ def test_code_of_ones_own_by_its_name(tmp_path: Path) -> None:
             [sys.executable, "-B", "-c", paths + script], cwd=tmp_path, capture_output=True, text=True
         )
         assert (done.returncode == 0) is works, done.stderr
-    assert "costs.uplink.code" in done.stderr
+    assert "costs.uplink.__code__" in done.stderr
 
 
 def test_a_network_is_trained_as_a_copy() -> None:

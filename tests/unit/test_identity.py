@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import random
 import subprocess
 import sys
 import textwrap
@@ -79,7 +81,57 @@ def replaced(sign):
     return network
 
 
+class Private(nn.Linear):
+    def __init__(self, slope):
+        super().__init__(2, 2)
+        self._slope = slope
+
+
+class Late(Online):
+    def __init__(self, k):
+        super().__init__()
+        object.__setattr__(self, "k", k)
+
+
+def hooked(sign):
+    network = net()
+    network.register_forward_pre_hook(lambda module, inputs: tuple(sign * each for each in inputs))
+    return network
+
+
+CLASS_WEIGHTS = {"now": torch.ones(3)}
+
+
+def weighted(outputs, labels):
+    return functional.cross_entropy(outputs, labels, weight=CLASS_WEIGHTS["now"])
+
+
+def with_weights(value):
+    CLASS_WEIGHTS["now"] = torch.full((3,), value)
+    return identity_of(weighted, "loss")
+
+
+def test_what_a_function_uses_counts():
+    assert with_weights(1.0) != with_weights(2.0)
+    assert with_weights(2.0) == with_weights(2.0)
+
+
+def test_what_changes_with_the_process_does_not_count():
+    """Paths that were used, loggers, and the numbers that torch gives to hooks."""
+    path = Path("a/b")
+    before = identity_of({"path": path, "log": logging.getLogger("x")}, "p")
+    _ = hash(path), str(path), path.parts
+    assert identity_of({"path": path, "log": logging.getLogger("x")}, "p") == before
+    assert identity_of(hooked(1), "n") == identity_of(hooked(1), "n")
+
+
 PAIRS = {
+    "private attributes of a module": (Private(0.1), Private(5.0)),
+    "attributes beside fields": (Late(1), Late(2)),
+    "hooks before a pass": (hooked(1), hooked(-1)),
+    "generators": (np.random.default_rng(1), np.random.default_rng(2)),
+    "generators of Python": (random.Random(1), random.Random(2)),
+    "object arrays": (np.array([1, "a"], dtype=object), np.array([2, "a"], dtype=object)),
     "fields": (Fields(0.5), Fields(0.6)),
     "an array": (Fields(), Fields(shape=np.arange(1, 4))),
     "attributes": (Plain(0.5), Plain(0.6)),

@@ -900,6 +900,3 @@ def test_what_only_a_deployment_can_do() -> None:
     own = {"kind": "flexfl.costs:MeasuredCompute"}
     with pytest.raises(InputError, match=r"costs\.compute\.kind is only available in deployments"):
         refuse_for_simulation(parse({"costs": {"compute": own}}))
-    joint = {"battery": {"limit": 1, "compute": {"kind": "measured"}}}
-    with pytest.raises(InputError, match=r"budget\.battery\.compute\.kind is only available in deployments"):
-        refuse_for_simulation(parse({"budget": joint}))

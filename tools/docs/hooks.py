@@ -4,11 +4,13 @@
 - Pages link to `results/` and `examples/` as they lie in the repository, so that the links hold there, too;
   the site gets a copy of these files, and the links are rewritten. A link to anything else outside docs/
   is a warning, which `--strict` turns into an error.
+- Notebooks become pages, with a link to the file itself.
 - TeX becomes MathML (`equations`), which browsers typeset without any script.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import posixpath
 import re
@@ -21,7 +23,7 @@ from mkdocs.structure.files import File, Files
 from spec_reference import spec_reference
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("results/*/*", "examples/*.py", "examples/*.toml")
+COPIED = ("results/*/*", "examples/*.py", "examples/*.toml", "examples/notebooks/*.ipynb")
 _LINK = re.compile(r"(\]\()([^)\s#]+)")
 log = logging.getLogger("mkdocs.hooks.flexfl")
 
@@ -34,7 +36,20 @@ def on_files(files: Files, config: Any) -> Files:
         if path.suffix != ".md":  # tables of the figures: they stand in the page
             uri = path.relative_to(ROOT).as_posix()
             files.append(File.generated(config, uri, abs_src_path=str(path)))
+        if path.suffix == ".ipynb":
+            page = posixpath.splitext(uri)[0] + ".md"
+            files.append(File.generated(config, page, content=notebook_page(path)))
     return files
+
+
+def notebook_page(path: Path) -> str:
+    """Return a notebook as a page: its text, and its code."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+    title, *rest = parts
+    return "\n\n".join([title, f"Run it yourself: [{path.name}]({path.name}).", *rest]) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -49,6 +64,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if path.is_relative_to(docs):
             return match[0]
         uri = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else target
+        if uri.endswith(".ipynb"):
+            uri = posixpath.splitext(uri)[0] + ".md"
         if files.get_file_from_path(uri) is None:
             log.warning("%s links to %s, which the site does not have", page.file.src_uri, target)
         return match[1] + posixpath.relpath(uri, here or ".")

@@ -23,6 +23,7 @@ from flexfl.arrays import Count, FloatArray, IntArray, Number
 from flexfl.control.queues import RemoteQueue, VirtualQueue
 from flexfl.costs.base import Cost, CostModel
 from flexfl.costs.linear import Affine, Linear
+from flexfl.errors import CostError
 from flexfl.state import State
 from flexfl.streams import Entities, Moment
 
@@ -140,7 +141,8 @@ class JointView:
     """The joint budgets that the decisions of some entities on one knob are charged to."""
 
     def __init__(self, queues: JointQueues, names: Sequence[str], role: str, who: Entities) -> None:
-        self._queues, self.names = queues, tuple(names)
+        self._queues, self.names, self._shape = queues, tuple(names), who.shape
+        self._moment: Moment
         budgets = {name: queues.budgets[name] for name in names}
         self._place = {name: budget.queue_of(who) for name, budget in budgets.items()}
         costs = {name: budget.costs[role] for name, budget in budgets.items()}
@@ -155,7 +157,7 @@ class JointView:
     def length(self, name: str) -> FloatArray:
         """Return the length that each entity decides against; 0 for those without a queue or limit."""
         place, queue = self._place[name], self._queues.queues[name]
-        return np.asarray(np.where(place >= 0, np.append(queue.priced, 0.0)[place], 0.0))
+        return np.asarray(np.append(queue.priced, 0.0)[place])  # the last one for −1
 
     @property
     def price(self) -> FloatArray:
@@ -167,6 +169,7 @@ class JointView:
 
     def at(self, moment: Moment) -> dict[str, Cost]:
         """Return this iteration's costs of the resources that have their own."""
+        self._moment = moment
         return {name: model.at(moment) for name, model in self.models.items()}
 
     def joined(self, cost: Cost, others: Mapping[str, Cost]) -> Cost:
@@ -181,7 +184,13 @@ class JointView:
             self._queues.charge(name, self._place[name], factor * np.asarray(own))
         for name, cost in others.items():
             with np.errstate(invalid="ignore"):  # ∞·0 of those who are away
-                charged = np.where(np.asarray(amount) > 0, cost(amount), cost(np.zeros(np.shape(amount))))
+                charged = np.broadcast_to(cost(amount), self._shape)
+            charged = np.where((np.asarray(amount) == 0) & ~np.isfinite(charged), 0.0, charged)
+            wrong = ~((charged >= 0) & np.isfinite(charged))
+            if wrong.any():
+                place = int(np.flatnonzero(wrong)[0])
+                field, who = f"budget.{name}.{self._moment.role}", self._moment.entities.name(place)
+                raise CostError(field, who, float(charged.flat[place]), self._moment.iteration)
             self._queues.charge(name, self._place[name], charged)
 
 
@@ -230,9 +239,9 @@ class _Sum:
 
 
 def _times(Q: FloatArray, cost: Number) -> FloatArray:
-    """Return Q·φ, and 0 for an empty queue, even of what costs infinitely much."""
+    """Return Q·φ; what costs infinitely much is not to be had, however empty the queue."""
     with np.errstate(invalid="ignore"):
-        return np.where(Q > 0, Q * np.asarray(cost), 0.0)
+        return np.where(np.isposinf(cost), np.inf, Q * np.asarray(cost))
 
 
 def _sum(terms: Any) -> FloatArray:

@@ -166,7 +166,7 @@ class _Controlled:
         if charged.size and not (charged.min() >= 0 and charged.max() < np.inf):  # NaN is neither
             place = int(np.flatnonzero(~((charged >= 0) & np.isfinite(charged)))[0])
             raise CostError(
-                self.role, self.entities.name(place), float(charged.flat[place]), moment.iteration
+                f"costs.{self.role}", self.entities.name(place), float(charged.flat[place]), moment.iteration
             )
         return charged
 

@@ -181,13 +181,18 @@ class Online:
         return OnlineSend(queue, V * np.square(scope.importance), scope.joint)
 
     def joint_queue(self, budget: JointBudget) -> VirtualQueue:
-        """Return the queues of a joint budget, with W and floor of the first of its knobs that has them."""
-        knob = next(iter(budget.costs))
+        """Return the queues of a joint budget, with the largest W and floor of its knobs.
+
+        A budget that sends are charged to needs their floor: at 0 they would be free.
+        """
         W, floor = (
-            value.get(knob, default[knob]) if isinstance(value, Mapping) else value
+            max(
+                float(np.max(value.get(knob, default[knob]) if isinstance(value, Mapping) else value))
+                for knob in budget.costs
+            )
             for value, default in ((self.initial_queue, dict.fromkeys(FLOORS, 1.0)), (self.floor, FLOORS))
         )
-        return VirtualQueue(budget.limits, initial=np.max(W), floor=np.max(floor))
+        return VirtualQueue(budget.limits, initial=W, floor=floor)
 
     def _queue(self, scope: Scope) -> tuple[VirtualQueue, Number]:
         queue = scope.queue(scope.pick(self.initial_queue, 1.0), scope.pick(self.floor, FLOORS))

@@ -77,6 +77,17 @@ class Setup:
         names = {id(budget): name for name, budget in mine.items()}
         return JointQueues(mine, lambda one: choose(one) if names[id(one)] in local else remote_queue(one))
 
+    def unused_budgets(self, clients: int, dim: int) -> list[str]:
+        """Return a remark for each joint budget that no rule looks at."""
+        joint, everyone = self.joint_queues(), Entities.all_clients(clients)
+        knobs = (
+            self.knob(everyone, dim, joint),
+            self.sender("uplink", everyone, dim, joint),
+            self.sender("downlink", Entities.the_server(), dim, joint),
+        )
+        ignored = joint.unseen(*knobs) if self.joint else []
+        return [f"budget.{name} is only recorded: the policy ignores it" for name in ignored]
+
     def shared_queues(self, clients: int) -> SharedQueues:
         """Return the queues that the server of a deployment keeps for its clients."""
         everyone = Entities.all_clients(clients)

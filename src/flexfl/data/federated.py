@@ -254,12 +254,13 @@ class Federated:
     def identity(self) -> dict[str, str]:
         """Return what two seeds of a run have in common: the samples, and how they were split.
 
-        Parts that were not made by `split` count as they are.
+        Parts that `split` has not drawn count as they are.
         """
         found = {"data.samples": self._samples_digest[:12]}
-        if self.recipe is None:
-            return found | {"data.parts": self.fingerprint()[:12]}
-        return found | {f"data.split.{name}": str(value) for name, value in self.recipe.items()}
+        recipe = self.recipe or {}
+        if not recipe or "column" in recipe:
+            found["data.parts"] = self.fingerprint()[:12]
+        return found | {f"data.split.{name}": str(value) for name, value in recipe.items()}
 
     @cached_property
     def _samples_digest(self) -> str:
@@ -290,7 +291,7 @@ def _is_pair(source: Source) -> bool:
         return not any(_is_tree(part) for part in source)
     if isinstance(source, list):  # [x, y], unless it lists samples
         first = source[0] if source else None
-        return not (isinstance(first, Mapping) or _is_tree(first) or _has_arrays(first))
+        return not isinstance(first, Mapping | tuple)
     return not hasattr(source, "__getitem__") and not hasattr(source, "__iter__")
 
 
@@ -299,10 +300,6 @@ def _is_tree(part: Any) -> bool:
     return isinstance(part, Mapping) or (
         isinstance(part, tuple) and any(isinstance(entry, Tensor | Mapping) for entry in part)
     )
-
-
-def _has_arrays(sample: Any) -> bool:
-    return isinstance(sample, tuple) and any(isinstance(part, np.ndarray) for part in sample)
 
 
 def _tensors(pair: Pair, what: str) -> tuple[Tensor, Tensor]:

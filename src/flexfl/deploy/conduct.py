@@ -18,6 +18,7 @@ from flexfl.deploy.protocol import Server, SqliteStore
 from flexfl.deploy.record import Record
 from flexfl.errors import RunDirectoryError, in_words
 from flexfl.identity import objects_of
+from flexfl.registry import is_import_path
 from flexfl.results.directory import RunDirectory
 from flexfl.results.observer import Live, Observer
 from flexfl.results.run import SPEC_FILE, SUMMARY_FILE
@@ -72,7 +73,8 @@ def _open(
     identity = {"roster": ", ".join(job.roster), "model": model.fingerprint()}
     # Without the server's state, a directory is of a start that was cut short.
     resume = job.resume or ((path / SPEC_FILE).exists() and not begun and not (path / SUMMARY_FILE).exists())
-    objects = objects_of({**job.setup.parts(), "network": model.module})
+    own_network = is_import_path(job.spec["model"]["name"])
+    objects = objects_of({**job.setup.parts(), "network": model.module}, ["network"] if own_network else [])
     opened = RunDirectory(path, job.spec_toml, identity, resume=resume, objects=objects)
     directory = stack.enter_context(opened)
     store = stack.enter_context(closing(SqliteStore(path / STATE_FILE)))

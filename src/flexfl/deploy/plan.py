@@ -143,7 +143,7 @@ def server_job(plan: Plan) -> ServerJob:
         latest=spec.deploy.latest,
         by_client=spec.record.clients,
         budgets={knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS},
-        notes=spec.notes(),
+        notes=[*spec.notes(), *setup.unused_budgets(clients, model.dim)],
         observers=build_trackers(spec),
     )
 

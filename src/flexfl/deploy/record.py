@@ -23,7 +23,7 @@ from flexfl.results.directory import DirectoryWriter, RunDirectory
 from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.run import Run
 
-_UNKNOWN = {"compute_queue", "uplink_queue", "compute_objective", "uplink_objective"}
+_UNKNOWN = {"compute_prob", "compute_queue", "uplink_queue", "compute_objective", "uplink_objective"}
 """What is not known of a client that did not answer; it spends and sends nothing."""
 
 

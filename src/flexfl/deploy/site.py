@@ -16,6 +16,7 @@ from flexfl.deploy.protocol.store import InUseError
 from flexfl.deploy.settings import SiteSettings
 from flexfl.errors import CostError, DecisionError, NonFiniteError, in_words
 from flexfl.streams import Entities
+from flexfl.trees import size
 from flexfl.wire.envelope import unseal
 
 _LONGEST_FAULT = 2000
@@ -95,4 +96,4 @@ class Site:
         self._client = Client(
             self.name, job.run, self._store, trainer, dim=dim, dtype=job.dtype, ledger=job.ledger
         )
-        return Ready(job.run, self.name, dim, learner.model.fingerprint(), len(learner.data.train_x))
+        return Ready(job.run, self.name, dim, learner.model.fingerprint(), size(learner.data.train_x))

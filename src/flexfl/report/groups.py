@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flexfl.results import Run
+from flexfl.results.directory import MAY_CHANGE
 
 SEED, POLICY = "train.seed", "control.policy"
 
@@ -60,10 +61,17 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
     settings: dict[tuple[str, str | None], Settings] = {}
     for run in runs:
         setting = flatten(run.spec) | run.objects
+        setting = {name: value for name, value in setting.items() if not _changes_nothing(name)}
         del setting[SEED]
         identity = repr(sorted(setting.items())), run.model
         members.setdefault(identity, []).append(run)
         settings[identity] = setting
+    for identity in [each for each, runs in members.items() if _other_starts(runs)]:
+        common = settings.pop(identity)
+        for run in members.pop(identity):
+            apart = f"{identity[0]} {run.start}", run.model
+            members.setdefault(apart, []).append(run)
+            settings[apart] = {**common, "model.start": str(run.start)[:8]}
     alike = Counter(spec for spec, _ in members)
     for spec, model in members:
         if alike[spec] > 1:  # models passed as Python objects: same name, different shapes
@@ -73,6 +81,19 @@ def group_runs(runs: Iterable[Run]) -> tuple[Group, ...]:
         Group(label, tuple(sorted(members[identity], key=lambda run: run.seed)), each)
         for label, each, identity in zip(_labels(listed), listed, members, strict=True)
     )
+
+
+def _other_starts(runs: Sequence[Run]) -> bool:
+    """Return whether runs of one seed began with other parameters: networks that were passed in."""
+    starts: dict[int, set[str | None]] = {}
+    for run in runs:
+        starts.setdefault(run.seed, set()).add(run.start)
+    return any(len(found) > 1 for found in starts.values())
+
+
+def _changes_nothing(name: str) -> bool:
+    """Return whether a setting changes no result beyond rounding, so that seeds may differ in it."""
+    return name.startswith("track.") or (name in MAY_CHANGE and name != "train.iterations")
 
 
 def group_of(label: str, runs: Sequence[Run]) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -31,7 +32,7 @@ from flexfl.results.run import (
 )
 from flexfl.results.store import MetricStore
 
-_MAY_CHANGE = {
+MAY_CHANGE = {
     "train.iterations",
     "engine.checkpoint_every",
     "engine.threads",
@@ -116,6 +117,12 @@ class RunDirectory:
         found = json.loads(self.store.meta("notes") or "[]")
         if text not in found:
             self.store.set_meta("notes", json.dumps([*found, text]))
+
+    def note_start(self, params: NDArray[Any]) -> None:
+        """Keep a digest of x₀ when the run begins: runs of one seed with another one are another group."""
+        if self.store.meta("start") is None:
+            digest = hashlib.blake2b(np.ascontiguousarray(params).tobytes(), digest_size=6)
+            self.store.set_meta("start", digest.hexdigest())
 
     def last_state(self) -> dict[str, NDArray[np.generic]] | None:
         """Return the newest checkpoint and rewind the metrics to it; None if there is no checkpoint."""
@@ -252,7 +259,7 @@ def differences(path: Path, requested: Mapping[str, Any]) -> list[str]:
         {
             key: value
             for key, value in _flat(settings).items()
-            if key not in _MAY_CHANGE and not key.startswith("track.")  # trackers only look on
+            if key not in MAY_CHANGE and not key.startswith("track.")  # trackers only look on
         }
         for settings in (read_spec(path), requested)
     )

@@ -39,6 +39,7 @@ class Run:
             of `columns.SUMMED`; NaN where they are unknown: in a run that is cut by `until`.
         names: Names of the clients in a deployment; empty in a simulation.
         model: A fingerprint of the network: its parameter names and shapes.
+        start: A digest of the parameters it began with.
         notes: Remarks about the run: what its numbers do not show.
         objects: What objects passed in Python were, and one's own code; as text by name (`flexfl.identity`).
 
@@ -54,6 +55,7 @@ class Run:
         store = MetricStore(self.directory / METRICS_FILE)
         try:
             self.model = store.meta("model")
+            self.start = store.meta("start")
             self.notes: list[str] = json.loads(store.meta("notes") or "[]")
             self.objects: dict[str, str] = json.loads(store.meta("objects") or "{}")
             self.iterations = _cut(store.iterations(), until)

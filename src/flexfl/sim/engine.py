@@ -95,7 +95,6 @@ class Engine:
         self._compute = setup.knob(everyone, self.dim, self.joint)
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
         self._downlink = setup.sender("downlink", server, self.dim, self.joint)
-        self.unused_budgets = self.joint.unseen(self._compute, self._uplink, self._downlink)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
         self._itemsize = x.element_size()
         self._x: Any = x.numpy() if self._by_numba else x

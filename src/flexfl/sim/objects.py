@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -14,6 +14,7 @@ from flexfl.compress import Compressor
 from flexfl.control import Policy
 from flexfl.costs import CostModel
 from flexfl.data.federated import Federated
+from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError
 from flexfl.identity import Identity, objects_of
 from flexfl.models.build import Accuracy, Loss
@@ -23,6 +24,8 @@ from flexfl.sim.engine import Problem
 from flexfl.spec.build import packages
 from flexfl.spec.load import load_spec, merged
 from flexfl.spec.schema import Spec, parse
+
+Given = TypeVar("Given")
 
 
 @dataclass
@@ -38,13 +41,13 @@ class Objects:
     compressors: dict[str, Compressor] = field(default_factory=dict)
 
 
-def copied(module: nn.Module | None) -> nn.Module | None:
+def copied(given: Given) -> Given:
     """Return a copy, so that a module that is passed twice begins twice from where it is."""
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(given)
     except (RuntimeError, TypeError) as error:
         rule, remedy = f"must be possible to copy ({error})", "make its tensors leaves, or pass a new one"
-        raise InputError([Fault("model", rule, type(module).__name__, remedy)], "the call") from error
+        raise InputError([Fault("model", rule, type(given).__name__, remedy)], "the call") from error
 
 
 def resolve(
@@ -90,11 +93,14 @@ def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
     given += ["loss"] if objects.loss is not None else []
     given += ["accuracy"] if objects.accuracy is not None else []
     given += ["network"] if is_given(spec.model.name) or is_import_path(spec.model.name) else []
-    parts = {
+    parts: dict[str, object] = {
         **problem.setup.parts(),
         "network": problem.model.module,
         "loss": problem.loss,
         "accuracy": problem.accuracy,
     }
+    kind = spec.data.partition if isinstance(spec.data.partition, str) else spec.data.partition["kind"]
+    if objects.data is None and is_import_path(kind):
+        parts["data.partition"] = PARTITIONS.member(kind, FIELD)
     described = objects_of(parts, given)
     return described if objects.data is None else described | objects.data.identity()

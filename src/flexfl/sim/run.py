@@ -111,7 +111,7 @@ def simulate(
     if isinstance(data, Mapping):
         sections, data = sections | {"data": data}, None
     refuse_arguments(spec, model, data, loss, out, resume, observers, sections)
-    resolved, objects = resolve(spec, sections, Objects(copied(model), data, loss, accuracy))
+    resolved, objects = resolve(spec, sections, Objects(copied(model), data, *copied((loss, accuracy))))
     resolved, count = _with_threads(resolved, out)
     with threads(count), own_generator():
         problem = _prepare(resolved, objects)
@@ -227,11 +227,11 @@ def _run(
     partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
     opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition, objects=described)
     with opened as directory, stop_signals() as stop:
-        unused = [f"budget.{name} is only recorded: the policy ignores it" for name in engine.unused_budgets]
-        for note in (*spec.notes(), *unused):
+        for note in (*spec.notes(), *problem.setup.unused_budgets(data.clients, engine.dim)):
             directory.note(note)
         budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=data.clients) for knob in KNOBS}
         progress = Progress(spec.train.iterations, budgets=budgets)
+        directory.note_start(engine.params)
         if (state := directory.last_state()) is not None:
             _restore(engine, state, out)
             progress.resume(Run(out), engine.iteration, float(state["seconds"][0]))

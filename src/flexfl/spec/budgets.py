@@ -204,7 +204,13 @@ def _family(knob: str) -> Family:
 
 def _joint_cost(field: str, knob: str, value: Any) -> Any:
     """Return a factor, or the resolved table of a cost."""
-    return _FACTOR.check(value) if is_number(value) else _family(knob).resolve(value, field)
+    if is_number(value):
+        return _FACTOR.check(value)
+    found = _family(knob).resolve(value, field)
+    if found["kind"] == "measured":
+        remedy = f"measure costs.{knob}, and give a number here: so many times that; for example {knob} = 1"
+        raise InputError([Fault(f"{field}.kind", "is for a knob's own cost only", "measured", remedy)])
+    return found
 
 
 def _joint_groups(groups: Any) -> list[dict[str, Any]]:

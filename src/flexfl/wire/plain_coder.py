@@ -1,7 +1,7 @@
 """The range coder of `wire.subset` in plain Python, for installs without numba: the same bytes as `coder`.
 
-It takes at least thirty times as long as the compiled one (docs/deploy.md): fit for a client, which codes one
-message in an iteration.
+It takes at least thirty times as long as the compiled one (docs/howto/deploy.md): fit for a client, which
+codes one message in an iteration.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import (
     ACCEPTED,
     REFUSED,
+    SPENT,
     TOTAL,
     Acknowledgement,
     Answer,
@@ -35,6 +36,8 @@ from flexfl.state import State, restore_all, state_of
 from flexfl.wire.sparse import WireError, decode, encode
 
 Vector = NDArray[Any]
+_MOST_CHARGED = 1e15
+"""The most that one report is charged to a shared queue: what is believed of a client stays finite."""
 
 
 class Server:
@@ -179,10 +182,12 @@ class Server:
             return  # from the end of a run that was made longer, or the reverse
         if answer.iteration == self.iteration and sender not in self._answers:
             metrics = answer.metrics
-            totals = {
-                name.removeprefix(TOTAL): total for name, total in metrics.items() if name.startswith(TOTAL)
-            }
+            known_totals = [*SPENT, *(self.shared.metrics if self.shared is not None else ())]
+            totals = {name: metrics[TOTAL + name] for name in known_totals if TOTAL + name in metrics}
             spent = {name: total - status.spent.get(name, 0.0) for name, total in totals.items()}
+            if any(cost < 0 for cost in spent.values()):  # its disk was set back, or it lies
+                self._add_event(sender, "its totals went back", status.acknowledgement)
+                spent = {name: max(0.0, cost) for name, cost in spent.items()}
             self._clients[sender] = replace(self._clients[sender], spent=status.spent | totals)
             self._answers[sender] = metrics | spent
 
@@ -282,7 +287,7 @@ class Server:
             return
         reports = [self._answers.get(name, {}) for name in self.roster]
         charged = {
-            metric: np.array([report.get(metric, 0.0) for report in reports])
+            metric: np.clip([report.get(metric, 0.0) for report in reports], 0.0, _MOST_CHARGED)
             for metric in self.shared.metrics
         }
         self.shared.close(charged)
