@@ -18,7 +18,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import PurePath
+from itertools import islice
+from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -28,6 +29,8 @@ Identity = dict[str, str]
 
 _LONGEST = 80
 """A longer text is a digest."""
+_MOST_READ = 10_000
+"""So many entries of one object are looked at."""
 _MOST = 300
 """More entries of one object are a digest, too."""
 _LIBRARIES = {"flexfl", "torch", "numpy", "builtins"} | set(sys.stdlib_module_names) - {"__main__"}
@@ -48,7 +51,7 @@ def identity_of(thing: object, name: str) -> Identity:
     >>> identity_of({"rate": 0.5, "steps": [1, 2]}, "policy")
     {'policy.rate': '0.5', 'policy.steps': '[1, 2]'}
     """
-    found = dict(_entries(thing, name, ()))
+    found = dict(islice(_entries(thing, name, ()), _MOST_READ))
     if len(found) > _MOST:
         return {name: f"{_class_name(thing)}, {len(found)} entries, {_digest(found)}"}
     return found
@@ -71,7 +74,16 @@ def objects_of(things: Mapping[str, object], given: Collection[str] = ()) -> Ide
 def is_own(thing: object) -> bool:
     """Return whether the code of an object's class, or of a function, is a person's own."""
     home = thing if isinstance(thing, FunctionType | BuiltinFunctionType | type) else type(thing)
-    return (getattr(home, "__module__", None) or "").partition(".")[0] not in _LIBRARIES
+    return not _is_library((getattr(home, "__module__", None) or "").partition(".")[0])
+
+
+@functools.cache
+def _is_library(package: str) -> bool:
+    """Return whether a package was installed, and is known by its name; one edited in place was not."""
+    if package in _LIBRARIES:
+        return True
+    where = getattr(sys.modules.get(package), "__file__", None) or ""
+    return any(folder in Path(where).parts for folder in ("site-packages", "dist-packages"))
 
 
 def _entries(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
@@ -125,7 +137,8 @@ def _attributes(thing: Any) -> dict[str, Any] | None:
     caches = {name for each in type(thing).__mro__ for name, part in vars(each).items() if _is_cache(part)}
     if is_dataclass(thing):
         declared = {field.name: getattr(thing, field.name, None) for field in fields(thing)}
-        return declared | {name: part for name, part in vars(thing).items() if name not in caches}
+        more = getattr(thing, "__dict__", {})  # a dataclass may have slots instead
+        return declared | {name: part for name, part in more.items() if name not in caches}
     slots = [slot for each in type(thing).__mro__ for slot in getattr(each, "__slots__", ())]
     held = {slot: getattr(thing, slot) for slot in slots if hasattr(thing, slot)}
     if hasattr(thing, "__dict__"):
@@ -233,7 +246,7 @@ def _used(value: Any, seen: set[int]) -> Any:
         return "above"
     _unfolding.add(id(value))
     try:
-        return dict(_entries(value, "", ()))
+        return dict(islice(_entries(value, "", ()), _MOST_READ))
     finally:
         _unfolding.discard(id(value))
 
@@ -252,7 +265,7 @@ def _code_of(function: Callable[..., Any], seen: set[int]) -> Any:
     names = sorted(_names(function.__code__))
     for name in names:
         value = function.__globals__.get(name)
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _LIBRARIES:
+        if isinstance(value, ModuleType) and not _is_library(value.__name__.partition(".")[0]):
             parts = {other: vars(value).get(other) for other in names}
             used += [
                 [f"{name}.{other}", _used(part, seen)] for other, part in parts.items() if part is not None
