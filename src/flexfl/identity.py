@@ -91,7 +91,7 @@ def _entries(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[st
         yield name, "itself"
         return
     above = (*above, id(thing))
-    if _is_plain(thing) or _holds_only_plain(thing):
+    if _is_plain(thing) or (isinstance(thing, list | tuple) and all(map(_is_plain, thing))):
         yield name, _short(repr(thing))
     elif isinstance(thing, np.ndarray | np.generic) or _is_tensor(thing):
         yield name, _array(thing)
@@ -134,7 +134,8 @@ def _object(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str
 
 def _attributes(thing: Any) -> dict[str, Any] | None:
     """Return what an object holds: the fields of a dataclass, or all; None if it does not say."""
-    caches = {name for each in type(thing).__mro__ for name, part in vars(each).items() if _is_cache(part)}
+    parts = [item for each in type(thing).__mro__ for item in vars(each).items()]
+    caches = {name for name, part in parts if isinstance(part, functools.cached_property)}
     if is_dataclass(thing):
         declared = {field.name: getattr(thing, field.name, None) for field in fields(thing)}
         more = getattr(thing, "__dict__", {})  # a dataclass may have slots instead
@@ -145,10 +146,6 @@ def _attributes(thing: Any) -> dict[str, Any] | None:
         held |= {name: part for name, part in vars(thing).items() if name not in caches}
         return held
     return held or None
-
-
-def _is_cache(part: object) -> bool:
-    return isinstance(part, functools.cached_property)
 
 
 def _function(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
@@ -232,11 +229,11 @@ def _members(kind: type, seen: set[int]) -> list[Any]:
 def _used(value: Any, seen: set[int]) -> Any:
     """Return what a name stands for that code uses: own code, and values; None for what libraries have."""
     value = getattr(value, "__wrapped__", value)
-    if isinstance(value, FunctionType | type):
+    if isinstance(value, FunctionType):
+        return _code_of(value, seen) if is_own(value) else None
+    if isinstance(value, type):
         if not is_own(value) or id(value) in seen:
             return None
-        if isinstance(value, FunctionType):
-            return _code_of(value, seen)
         seen.add(id(value))
         return _members(value, seen)
     known = isinstance(value, list | tuple | dict | set | frozenset | np.ndarray) or _is_plain(value)
@@ -282,25 +279,22 @@ def _names(code: CodeType) -> set[str]:
 
 def _source(function: FunctionType) -> str:
     """Return the statements of a function, without comments, docstrings and layout."""
-    if function.__name__ != "<lambda>":  # whose line may hold anything else
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-        except (OSError, TypeError, SyntaxError):
-            return _bytecode(function.__code__)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-        return ast.unparse(tree)
-    return _bytecode(function.__code__)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return _bytecode(function.__code__)
+    if function.__name__ == "<lambda>":  # whose line may hold anything else
+        return _bytecode(function.__code__)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(tree)
 
 
 def _bytecode(code: CodeType) -> str:
-    consts = [
-        _bytecode(const)
-        if isinstance(const, CodeType)
-        else repr(sorted(map(repr, const)) if isinstance(const, frozenset) else const)
-        for const in code.co_consts
-    ]
+    sets = {const: sorted(map(repr, const)) for const in code.co_consts if isinstance(const, frozenset)}
+    consts = [_bytecode(const) if isinstance(const, CodeType) else const for const in code.co_consts]
+    consts = [repr(sets[const] if isinstance(const, frozenset) else const) for const in consts]
     return repr((code.co_code.hex(), code.co_names, consts))
 
 
@@ -309,10 +303,6 @@ def _bytecode(code: CodeType) -> str:
 
 def _is_plain(thing: object) -> bool:
     return thing is None or isinstance(thing, bool | int | float | complex | str | bytes)
-
-
-def _holds_only_plain(thing: object) -> bool:
-    return isinstance(thing, list | tuple) and all(map(_is_plain, thing))
 
 
 def _is_tensor(thing: Any) -> bool:
@@ -327,10 +317,9 @@ def _in_words(thing: Any) -> str | None:
         return f"logger {thing.name}"
     if isinstance(thing, np.random.Generator):
         return repr(thing.bit_generator.state)
-    if isinstance(thing, np.random.RandomState):
-        return _digest([str(part) for part in thing.get_state()])
-    if isinstance(thing, random.Random):
-        return _digest(thing.getstate())
+    if isinstance(thing, np.random.RandomState | random.Random):
+        state = thing.getstate() if isinstance(thing, random.Random) else thing.get_state()
+        return _digest([str(part) for part in state])
     if _class_name(thing) == "torch._C.Generator":
         return _array(thing.get_state())
     return None

@@ -52,6 +52,8 @@ def test_a_page_of_every_kind_is_there(site):
         assert (site / f"{name}.html").is_file()
     sources = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
     generated = {Path("reference/spec.html"), Path("reference/cli.html")}
+    notebooks = (ROOT / "examples").rglob("*.ipynb")
+    generated |= {path.relative_to(ROOT).with_suffix(".html") for path in notebooks}
     assert {path.relative_to(site) for path in pages_of(site)} == sources | generated | {Path("404.html")}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flexfl.results import Run
 from flexfl.results.directory import MAY_CHANGE
+from flexfl.results.run import flatten as flatten
 
 SEED, POLICY = "train.seed", "control.policy"
 
@@ -109,21 +110,6 @@ def _unify_kinds(settings: Sequence[Settings]) -> list[Settings]:
         {f"{name}.kind" if name in tables else name: value for name, value in each.items()}
         for each in settings
     ]
-
-
-def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a spec with dotted names.
-
-    >>> flatten({"train": {"seed": 1}})
-    {'train.seed': 1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in spec.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def differing_settings(settings: Sequence[Settings]) -> list[str]:

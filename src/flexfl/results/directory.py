@@ -27,6 +27,7 @@ from flexfl.results.run import (
     SPEC_FILE,
     SUMMARY_FILE,
     Run,
+    flatten,
     read_spec,
     summarise,
 )
@@ -121,8 +122,8 @@ class RunDirectory:
     def note_start(self, params: NDArray[Any]) -> None:
         """Keep a digest of x₀ when the run begins: runs of one seed with another one are another group."""
         if self.store.meta("start") is None:
-            digest = hashlib.blake2b(np.ascontiguousarray(params).tobytes(), digest_size=6)
-            self.store.set_meta("start", digest.hexdigest())
+            digest = hashlib.blake2b(np.ascontiguousarray(params).tobytes(), digest_size=6).hexdigest()
+            self.store.set_meta("start", digest)
 
     def last_state(self) -> dict[str, NDArray[np.generic]] | None:
         """Return the newest checkpoint and rewind the metrics to it; None if there is no checkpoint."""
@@ -258,7 +259,7 @@ def differences(path: Path, requested: Mapping[str, Any]) -> list[str]:
     stored, wanted = (
         {
             key: value
-            for key, value in _flat(settings).items()
+            for key, value in flatten(settings).items()
             if key not in MAY_CHANGE and not key.startswith("track.")  # trackers only look on
         }
         for settings in (read_spec(path), requested)
@@ -289,14 +290,6 @@ def refuse_other_spec(path: Path, differ: list[str], others: int = 0) -> None:
         lines = [f"  {difference}" for difference in differ] + [f"and {others} more do"] * bool(others)
         remedy = "use the same settings, or choose another out=…"
         raise RunDirectoryError("\n".join([f"{path} belongs to another run:", *lines, remedy]))
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        name = f"{prefix}{key}"
-        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
-    return flat
 
 
 class DirectoryWriter(Observer):

@@ -169,6 +169,21 @@ def read_spec(directory: Path) -> dict[str, Any]:
         raise RunDirectoryError(f"{path} cannot be read ({error}); restore it, or start a new run") from error
 
 
+def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a spec with dotted names.
+
+    >>> flatten({"train": {"seed": 1}})
+    {'train.seed': 1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in spec.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
 def mean_budget(given: Any, *, clients: int) -> float | None:
     """Return the mean over clients of a budget in a spec: a number, a list, or a shared table.
 
