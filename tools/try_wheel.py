@@ -96,61 +96,61 @@ def create(python: str, folder: Path, dist: Path, torch_index: str) -> Environme
     """Return an environment with torch from `torch_index`, if that is given."""
     folder.mkdir(parents=True)
     subprocess.run([python, "-m", "venv", folder / "venv"], env=environment(), check=True)
-    made = Environment(folder)
+    trial = Environment(folder)
     if torch_index:
-        made.pip(
+        trial.pip(
             "--constraint", str(dist / "constraints.txt"), "--no-deps", "--index-url", torch_index, "torch"
         )
-    return made
+    return trial
 
 
-def try_plain(made: Environment, wheel: Path, dist: Path) -> None:
+def try_plain(trial: Environment, wheel: Path, dist: Path) -> None:
     """Install the wheel as anybody would, run quickstart, and write its report."""
-    made.pip("--constraint", str(dist / "constraints.txt"), str(wheel))
+    trial.pip("--constraint", str(dist / "constraints.txt"), str(wheel))
     version = wheel.name.split("-")[1]
     for command in (("flexfl", "--version"), ("python", "-m", "flexfl", "--version")):
-        if (said := made.run(*command).strip()) != f"flexfl {version}":
-            raise TrialError(f"{' '.join(command)} must say flexfl {version}, got {said!r}")
-    home = made.run("python", "-c", "import flexfl; print(flexfl.__file__)").strip()
-    if not Path(home).is_relative_to(made.folder / "venv"):
+        if (output := trial.run(*command).strip()) != f"flexfl {version}":
+            raise TrialError(f"{' '.join(command)} must say flexfl {version}, got {output!r}")
+    home = trial.run("python", "-c", "import flexfl; print(flexfl.__file__)").strip()
+    if not Path(home).is_relative_to(trial.folder / "venv"):
         raise TrialError(f"flexfl must come from the wheel, got {home}")
-    summary = json.loads(made.run("flexfl", "run", "quickstart", "--out", "runs/quickstart", "--json"))
+    summary = json.loads(trial.run("flexfl", "run", "quickstart", "--out", "runs/quickstart", "--json"))
     if not summary["test_accuracy"] > ACCURACY:
         raise TrialError(f"quickstart must end above {ACCURACY}, got {summary['test_accuracy']}")
-    made.run("flexfl", "report", "runs/quickstart")
-    if not list(made.folder.glob("**/*.html")):
+    trial.run("flexfl", "report", "runs/quickstart")
+    if not list(trial.folder.glob("**/*.html")):
         raise TrialError("flexfl report has written no page")
 
 
-def try_clients(made: Environment, wheel: Path, dist: Path) -> None:
+def try_clients(trial: Environment, wheel: Path, dist: Path) -> None:
     """Install what a client needs only, and train with a server and two clients as processes."""
-    made.pip("--no-deps", str(wheel))
-    made.pip("--constraint", str(dist / "constraints.txt"), "-r", str(dist / "requirements-client.txt"))
+    trial.pip("--no-deps", str(wheel))
+    trial.pip("--constraint", str(dist / "constraints.txt"), "-r", str(dist / "requirements-client.txt"))
     found = f"import importlib.util as u; print(*[n for n in {LACKING!r} if u.find_spec(n)])"
-    if names := made.run("python", "-c", found).strip():
+    if names := trial.run("python", "-c", found).strip():
         raise TrialError(f"an environment for clients must not have {names}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     project = f'name = "trial"\nserver = "localhost"\nport = {port}\nclients = ["north", "south"]\n'
-    (made.folder / "trial.toml").write_text(project, encoding="utf-8")
-    (made.folder / "spec.toml").write_text(SPEC, encoding="utf-8")
-    made.run("flexfl", "deploy", "provision", "trial.toml")
+    (trial.folder / "trial.toml").write_text(project, encoding="utf-8")
+    (trial.folder / "spec.toml").write_text(SPEC, encoding="utf-8")
+    trial.run("flexfl", "deploy", "provision", "trial.toml")
     started = [("server", "kits/server"), ("client", "kits/north"), ("client", "kits/south")]
-    with processes(made, started):
-        wait_for(made, "north: connected", "south: connected")
-        said = made.run("flexfl", "deploy", "submit", "kits/admin", "spec.toml", timeout=300)
-    if "spec: finished, iteration 60 of 60" not in said:
-        raise TrialError(f"the run between machines must finish, got {said}")
+    with processes(trial, started):
+        wait_for(trial, "north: connected", "south: connected")
+        output = trial.run("flexfl", "deploy", "submit", "kits/admin", "spec.toml", timeout=300)
+    if "spec: finished, iteration 60 of 60" not in output:
+        raise TrialError(f"the run between machines must finish, got {output}")
 
 
 @contextmanager
-def processes(made: Environment, commands: list[tuple[str, str]]) -> Iterator[None]:
+def processes(trial: Environment, commands: list[tuple[str, str]]) -> Iterator[None]:
     """Run `flexfl deploy` commands in the background, until the block ends."""
     running = [
         subprocess.Popen(
-            [made.bin / "flexfl", "deploy", *command],
-            cwd=made.folder,
+            [trial.bin / "flexfl", "deploy", *command],
+            cwd=trial.folder,
             env=environment(),
             stdout=subprocess.DEVNULL,
         )
@@ -165,18 +165,18 @@ def processes(made: Environment, commands: list[tuple[str, str]]) -> Iterator[No
             process.wait(timeout=60)
 
 
-def wait_for(made: Environment, *words: str, seconds: float = 120.0) -> None:
+def wait_for(trial: Environment, *words: str, seconds: float = 120.0) -> None:
     """Wait until `flexfl deploy status` says all of these."""
-    end, said = time.monotonic() + seconds, ""
+    end, output = time.monotonic() + seconds, ""
     while time.monotonic() < end:
         try:
-            said = made.run("flexfl", "deploy", "status", "kits/admin", timeout=60)
+            output = trial.run("flexfl", "deploy", "status", "kits/admin", timeout=60)
         except TrialError as error:  # the server does not listen yet
-            said = str(error)
-        if all(word in said for word in words):
+            output = str(error)
+        if all(word in output for word in words):
             return
         time.sleep(1.0)
-    raise TrialError(f"{', '.join(words)} did not come within {seconds:.0f} s: {said}")
+    raise TrialError(f"{', '.join(words)} did not come within {seconds:.0f} s: {output}")
 
 
 def main() -> int:
@@ -194,10 +194,10 @@ def main() -> int:
     for number, (python, name) in enumerate(itertools.product(given.pythons, trials)):
         folder, begin = base.resolve() / f"{number}-{name}", time.monotonic()
         try:
-            made = create(python, folder, wheel.parent, given.torch_index)
-            trials[name](made, wheel, wheel.parent)
-            version = made.run("python", "--version").strip()
-            took = f"{time.monotonic() - begin:.0f} s, {made.megabytes:,.0f} MB on disk"
+            trial = create(python, folder, wheel.parent, given.torch_index)
+            trials[name](trial, wheel, wheel.parent)
+            version = trial.run("python", "--version").strip()
+            took = f"{time.monotonic() - begin:.0f} s, {trial.megabytes:,.0f} MB on disk"
             print(f"{version} on {platform.machine()}, {name}: good, {took}", flush=True)
         except (TrialError, OSError, subprocess.SubprocessError) as error:
             failed = True

@@ -178,8 +178,8 @@ class Evaluator:
     def _usual_accuracy(self, outputs: Any, labels: Tree) -> float:
         """Return the share of samples with the largest output at their class; NaN if there are no classes."""
         classes = self.data.classes
-        known = classes is not None and isinstance(outputs, Tensor) and outputs.ndim == 2
-        if not known or outputs.shape[1] < (classes or 0):
+        applicable = classes is not None and isinstance(outputs, Tensor) and outputs.ndim == 2
+        if not applicable or outputs.shape[1] < (classes or 0):
             return math.nan
         return float((outputs.argmax(dim=1) == labels).double().mean())
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 
 from flexfl import __version__
 from flexfl.errors import FlexFLError
@@ -43,6 +46,20 @@ def how_to_install(extra: str = "") -> str:
     """
     suffix = f"[{extra}]" if extra else ""
     return f"in a clone: pip install '.{suffix}', or from a wheel: pip install '{WHEEL}{suffix}'"
+
+
+@cache
+def compiled_or_plain(compiled: str, plain: str) -> ModuleType:
+    """Return the module that numba compiles, or the plain one where numba is not installed.
+
+    They give the same bits. Modules are named, so that numba, which takes a second, is imported when needed.
+    """
+    try:
+        return import_module(compiled)
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise
+        return import_module(plain)
 
 
 @contextmanager

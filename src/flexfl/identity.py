@@ -170,19 +170,19 @@ def _function(thing: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[s
 
 def _network(module: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
     for path, part in module.named_modules():
-        here = f"{name}.{path}" if path else name
+        field = f"{name}.{path}" if path else name
         held = {key: value for key, value in sorted(vars(part).items()) if _counts(part, key, value)}
         settings = {key: value for key, value in held.items() if _is_plain(value)}
         shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        yield here, _short(f"{_class_name(part)}({shown})") + ("" if part.training else ", eval")
+        yield field, _short(f"{_class_name(part)}({shown})") + ("" if part.training else ", eval")
         if is_own(part):
-            yield f"{here}.{CODE}", _digest(_code_of_class(type(part)))
+            yield f"{field}.{CODE}", _digest(_code_of_class(type(part)))
         for key, value in held.items():
             if not _is_plain(value):
-                yield from _entries(value, f"{here}.{key}", above)
+                yield from _entries(value, f"{field}.{key}", above)
         for kind in ("_forward_pre_hooks", "_forward_hooks"):
             for place, hook in enumerate(getattr(part, kind, {}).values()):
-                yield from _entries(hook, f"{here}.{kind.strip('_')}.{place}", above)
+                yield from _entries(hook, f"{field}.{kind.strip('_')}.{place}", above)
     for key, parameter in module.named_parameters():
         if not parameter.requires_grad:
             yield f"{name}.{key}", f"frozen {_array(parameter)}"
@@ -193,8 +193,8 @@ def _network(module: Any, name: str, above: tuple[int, ...]) -> Iterator[tuple[s
 def _counts(part: Any, key: str, value: Any) -> bool:
     """Return whether an attribute of a module says what it is: no part, no parameter, nothing of torch's."""
     private = key.startswith("_") and (not is_own(part) or key in _torch_names())
-    several = value if isinstance(value, list | tuple) else [value]
-    trained = any(_is_tensor(each) and each.requires_grad for each in several)
+    values = value if isinstance(value, list | tuple) else [value]
+    trained = any(_is_tensor(each) and each.requires_grad for each in values)
     return key != "training" and not private and not trained and not hasattr(value, "named_modules")
 
 
@@ -236,8 +236,8 @@ def _used(value: Any, seen: set[int]) -> Any:
             return None
         seen.add(id(value))
         return _members(value, seen)
-    known = isinstance(value, list | tuple | dict | set | frozenset | np.ndarray) or _is_plain(value)
-    if not known and not _is_tensor(value) and (isinstance(value, ModuleType) or not is_own(value)):
+    is_data = isinstance(value, list | tuple | dict | set | frozenset | np.ndarray) or _is_plain(value)
+    if not is_data and not _is_tensor(value) and (isinstance(value, ModuleType) or not is_own(value)):
         return None
     if id(value) in _unfolding:  # an object whose code uses the object itself
         return "above"

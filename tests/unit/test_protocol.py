@@ -591,7 +591,7 @@ def test_the_history_has_no_more_updates_than_a_message_may_carry() -> None:
 
 
 GREETINGS = [
-    Hello(RUN, "[train]\niterations = 3\n", 1, 4),
+    Hello(RUN, "[train]\niterations = 3\n", 1, 4, importance=0.4),
     Ready(RUN, "a", 7, "abc", 100),
     Ready(RUN, "a", fault="no disk", retry=True),
     Restarted("", "a"),
@@ -614,3 +614,10 @@ def test_a_greeting_arrives_as_it_was_said_and_nothing_else_passes(said: Any) ->
     for message in wrong:
         with pytest.raises(WireError):
             type(said).of(unseal(message))
+
+
+@pytest.mark.parametrize("importance", [0.0, -1.0, 1e12, 1])
+def test_a_weight_that_would_spoil_what_a_client_decides_is_refused(importance: float) -> None:
+    fields = {"run": RUN, "place": 1, "clients": 4, "importance": importance}
+    with pytest.raises(WireError):
+        Hello.of(unseal(seal("hello", fields, [b""])))

@@ -194,7 +194,7 @@ def test_a_wrong_number_of_labels_is_refused_with_the_groups(tmp_path: Path, lab
 @pytest.mark.parametrize("labels", [["A", "A"], ["A", " "]])
 def test_labels_must_tell_groups_apart(tmp_path: Path, labels: list[str]) -> None:
     runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", control={"policy": "full"})]
-    with pytest.raises(InputError, match="label must tell the groups apart"):
+    with pytest.raises(InputError, match="label must differ between groups"):
         figure(runs, labels=labels)
 
 

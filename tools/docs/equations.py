@@ -27,5 +27,5 @@ def _displayed(found: re.Match[str]) -> str:
 
 def _mathml(tex: str, display: str) -> str:
     # A norm's bars would each stretch to what stands beside them, and differ.
-    made = str(convert(html.unescape(tex).strip(), display=display))
-    return made.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
+    mathml = str(convert(html.unescape(tex).strip(), display=display))
+    return mathml.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')

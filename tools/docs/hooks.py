@@ -54,13 +54,13 @@ def notebook_page(path: Path) -> str:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Point links that leave docs/ to the copies in the site."""
-    docs, here = Path(config.docs_dir), posixpath.dirname(page.file.src_uri)
+    docs, folder = Path(config.docs_dir), posixpath.dirname(page.file.src_uri)
 
     def rewrite(match: re.Match[str]) -> str:
         target = match[2]
         if not target.startswith(".."):
             return match[0]
-        path = (docs / here / target).resolve()
+        path = (docs / folder / target).resolve()
         if path.is_relative_to(docs):
             return match[0]
         uri = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else target
@@ -68,7 +68,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             uri = posixpath.splitext(uri)[0] + ".md"
         if files.get_file_from_path(uri) is None:
             log.warning("%s links to %s, which the site does not have", page.file.src_uri, target)
-        return match[1] + posixpath.relpath(uri, here or ".")
+        return match[1] + posixpath.relpath(uri, folder or ".")
 
     return _LINK.sub(rewrite, markdown)
 

@@ -178,10 +178,10 @@ class JointView:
             return cost
         return JointCost(cost, tuple((self.length(name), other) for name, other in others.items()))
 
-    def charge(self, own: Number, amount: Any, others: Mapping[str, Cost]) -> None:
+    def charge(self, knob_cost: Number, amount: Any, others: Mapping[str, Cost]) -> None:
         """Charge decisions: the knob's own cost, what was decided, and the costs that `at` returned."""
         for name, factor in self._factors.items():
-            self._queues.charge(name, self._place[name], factor * np.asarray(own))
+            self._queues.charge(name, self._place[name], factor * np.asarray(knob_cost))
         for name, cost in others.items():
             with np.errstate(invalid="ignore"):  # ∞·0 of those who are away
                 charged = np.broadcast_to(cost(amount), self._shape)
@@ -201,14 +201,14 @@ class JointCost:
     Called, it is φ. `total(Φ)` is Φ·φ + Σ_j Q_j·φ_j.
     """
 
-    own: Cost
+    knob_cost: Cost
     others: tuple[tuple[FloatArray, Cost], ...]
 
     def __call__(self, amount: Number | Count) -> FloatArray:
-        return self.own(amount)
+        return self.knob_cost(amount)
 
     def total(self, Phi: Number) -> Cost:
-        terms = [(np.asarray(Phi, dtype=float), self.own), *self.others]
+        terms = [(np.asarray(Phi, dtype=float), self.knob_cost), *self.others]
         if all(isinstance(cost, Linear) for _, cost in terms):
             return Linear(_sum(_times(Q, cost.per_gradient) for Q, cost in terms))  # type: ignore[attr-defined]
         if all(isinstance(cost, Affine) for _, cost in terms):

@@ -160,7 +160,10 @@ class _Controlled:
 
     def _price(self, cost: Cost, amount: Any, moment: Moment) -> FloatArray:
         """Return what each entity's amount costs, checked."""
-        charged = np.asarray(cost(amount))
+        return self._sound(np.asarray(cost(amount)), moment)
+
+    def _sound(self, charged: FloatArray, moment: Moment) -> FloatArray:
+        """Return costs, one for each entity, checked."""
         if charged.shape != moment.shape:
             charged = np.broadcast_to(charged, moment.shape)
         if charged.size and not (charged.min() >= 0 and charged.max() < np.inf):  # NaN is neither
@@ -206,21 +209,21 @@ class Knob(_Controlled):
         moment, cost = self._open(iteration)
         with np.errstate(invalid="ignore", divide="ignore"):  # α = ∞, for which the rule has no q
             q = self._ask(moment, cost)
-            away = None if self._affordable(cost, q) else unavailable((cost, *self._others.values()), q)
+            numeric = q.dtype.kind in "fiu"
+            charged = np.asarray(cost(q) if numeric else 0.0)
+            finite = not numeric or (not self._others and np.isfinite(charged).all())
+            away = None if finite else unavailable((cost, *self._others.values()), q)
         if away is not None:
             q, cost = np.where(away, 1.0, q), Available(cost, ~away)
+            charged = cost(q)
         q = self._checked(q, moment, cost)
-        charged = self._price(cost, q, moment)
+        charged = self._sound(charged, moment)
         pressure = self._charge(charged, q if away is None else np.where(away, 0.0, q))
         computed = moment.uniform("bernoulli") < q
         if away is not None:
             q, computed = np.where(away, np.nan, q), computed & ~away
         spent = self._price(cost, computed.astype(float), moment)
         return Computing(q, computed, charged, spent, pressure)
-
-    def _affordable(self, cost: Cost, q: FloatArray) -> bool:
-        """Return whether nobody's decision costs infinitely much; almost always so, and seen at a glance."""
-        return q.dtype.kind not in "fiu" or (not self._others and bool(np.isfinite(cost(q)).all()))
 
     def idle(self) -> Computing:
         """Take part in an iteration without computing."""

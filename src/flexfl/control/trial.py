@@ -116,13 +116,13 @@ def _policy(setup: Setup, moment: Moment) -> list[Fault]:
     trial = replace(setup, policy=policy, costs={knob: copy.deepcopy(setup.costs[knob])})
 
     def work() -> None:
-        own = replace(trial, policy=_Rules(copy.deepcopy(policy)))
+        tried_setup = replace(trial, policy=_Rules(copy.deepcopy(policy)))
         tried: Knob | Sender
         if knob == "compute":
-            tried = computing = own.knob(entities, dim)
+            tried = computing = tried_setup.knob(entities, dim)
             computing.decide(0)
         else:
-            tried = sender = own.sender(knob, entities, dim)
+            tried = sender = tried_setup.sender(knob, entities, dim)
             sender.prepare(0)
             largest_first = isinstance(setup.compressors[knob], LargestFirst)
             sender.decide(0, _Choices(entities.shape, dim, largest_first))

@@ -26,8 +26,8 @@ class Available:
     """A cost for those who can pay it; 0 for the others."""
 
     cost: Cost
-    here: BoolArray
+    available: BoolArray
 
     def __call__(self, amount: Any) -> FloatArray:
         with np.errstate(invalid="ignore"):
-            return np.where(self.here, self.cost(amount), 0.0)
+            return np.where(self.available, self.cost(amount), 0.0)

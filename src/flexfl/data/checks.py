@@ -10,7 +10,7 @@ from torch import Tensor
 
 from flexfl.arrays import IntArray
 from flexfl.errors import Fault, InputError
-from flexfl.trees import Tree, leaves, shapes
+from flexfl.trees import Tree, leaves
 
 
 def label_faults(labels: Tensor, what: str) -> list[Fault]:
@@ -41,21 +41,6 @@ def other_labels(test: Tensor, train: Tensor) -> list[Fault]:
     return []
 
 
-def leaves_of(tree: Tree) -> list[Tensor]:
-    """Return the tensors of a tree."""
-    return [tree] if isinstance(tree, Tensor) else [tensor for _, tensor in leaves(tree)]
-
-
-def samples_in(tree: Tree) -> int:
-    """Return the number of samples."""
-    return len(leaves_of(tree)[0])
-
-
-def shapes_of(tree: Tree) -> dict[str, tuple[int, ...]]:
-    """Return the shape of one sample, by the name of each tensor."""
-    return {"": tuple(tree.shape[1:])} if isinstance(tree, Tensor) else shapes(tree)
-
-
 def shown(found: dict[str, tuple[int, ...]]) -> Any:
     """Return the shape of one tensor, or those of all by name."""
     return found[""] if found.keys() == {""} else found
@@ -70,7 +55,7 @@ def finite(tensor: Tensor) -> Tensor:
 
 def non_finite(x: Tree, parts: Sequence[IntArray]) -> list[Fault]:
     """Return a fault for each client with a sample that is not finite."""
-    sound = torch.stack([finite(tensor) for tensor in leaves_of(x)]).all(dim=0).numpy()
+    sound = torch.stack([finite(tensor) for _, tensor in leaves(x)]).all(dim=0).numpy()
     return [
         Fault(f"data of client {n}", "must be finite", f"sample {part[~sound[part]][0]}", "clean it")
         for n, part in enumerate(parts)

@@ -18,17 +18,14 @@ from flexfl.data.checks import (
     as_tensor,
     finite,
     label_faults,
-    leaves_of,
     non_finite,
     other_labels,
-    samples_in,
-    shapes_of,
     shown,
 )
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import as_number
 from flexfl.streams import Streams
-from flexfl.trees import Tree, joined, leaves, shapes
+from flexfl.trees import Tree, joined, leaves, shapes, size
 
 Source = Any
 """Samples: a pair (x, y) of tensors or arrays with one row per sample; a torch Dataset, a DataLoader, a
@@ -98,7 +95,7 @@ class Federated:
         recipe = partitions.PARTITIONS.resolve(partition, partitions.FIELD)  # its faults before the data's
         column = partitions.column_of(partition)
         train_x, train_y, found = _read(train, "train", features, label)
-        samples = samples_in(train_x)
+        samples = size(train_x)
         whole = isinstance(clients, int | np.integer) and not isinstance(clients, bool)
         if clients is not None and (not whole or clients < 1):
             remedy = as_number(clients) or "give the number N"
@@ -166,8 +163,8 @@ class Federated:
             ]
         if faults:
             raise InputError(faults, "the data")
-        ends = np.cumsum([samples_in(x) for x, _ in pairs])
-        parts = tuple(np.arange(end - samples_in(x), end) for (x, _), end in zip(pairs, ends, strict=True))
+        ends = np.cumsum([size(x) for x, _ in pairs])
+        parts = tuple(np.arange(end - size(x), end) for (x, _), end in zip(pairs, ends, strict=True))
         all_x = joined([x for x, _ in pairs])
         all_y = all_x if pairs[0][1] is pairs[0][0] else joined([y for _, y in pairs])
         given = None if test is None else _read(test, "test", features, label)[:2]
@@ -187,18 +184,13 @@ class Federated:
             if y is not x and not isinstance(y, Tensor):
                 faults += non_finite(y, parts)
         test_x, test_y = (None, None) if test is None else test
-        if test_x is not None and shapes_of(test_x) != shapes_of(x):
-            rule = f"must have features of shape {shown(shapes_of(x))}, as in training"
-            faults.append(Fault("data (test)", rule, shown(shapes_of(test_x)), "reshape them"))
-        if (
-            test_y is not None
-            and not isinstance(y, Tensor)
-            and shapes_of(test_y) != shapes_of(y)
-            and y is not x
-        ):
-            rule = f"must have labels of shape {shown(shapes_of(y))}, as in training"
-            faults.append(Fault("data (test)", rule, shown(shapes_of(test_y)), "reshape them"))
-        if content is None and test_x is not None and not all(finite(t).all() for t in leaves_of(test_x)):
+        if test_x is not None and shapes(test_x) != shapes(x):
+            rule = f"must have features of shape {shown(shapes(x))}, as in training"
+            faults.append(Fault("data (test)", rule, shown(shapes(test_x)), "reshape them"))
+        if test_y is not None and not isinstance(y, Tensor) and shapes(test_y) != shapes(y) and y is not x:
+            rule = f"must have labels of shape {shown(shapes(y))}, as in training"
+            faults.append(Fault("data (test)", rule, shown(shapes(test_y)), "reshape them"))
+        if content is None and test_x is not None and not all(finite(t).all() for _, t in leaves(test_x)):
             faults.append(Fault("data (test)", "must be finite", "NaN or infinity", "clean it"))
         if isinstance(y, Tensor) and isinstance(test_y, Tensor) and y is not x:
             faults += label_faults(test_y, "test labels") + other_labels(test_y, y)
@@ -326,7 +318,7 @@ def _labels(x: Tree, y: Tree) -> NDArray[Any]:
         named = y.get("labels", y.get("label")) if isinstance(y, dict) else None
         y = named if isinstance(named, Tensor) and named.ndim == 1 else None
     if not isinstance(y, Tensor):
-        return np.full(samples_in(x), np.nan)
+        return np.full(size(x), np.nan)
     return np.asarray(y.reshape(len(y), -1)[:, 0])
 
 

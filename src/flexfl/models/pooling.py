@@ -5,7 +5,6 @@ Separately they pass over the output of a convolution six times; fused, three ti
 
 from __future__ import annotations
 
-from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from flexfl.extras import compiled_or_plain
 
 Images = NDArray[Any]
 """(n, height, width, channels)"""
@@ -71,15 +72,5 @@ def _images(x: Tensor) -> Images:
     return images
 
 
-@cache
 def _passes() -> ModuleType:
-    """Return the compiled passes, or the plain ones where numba is not installed; they give the same bits."""
-    try:
-        from flexfl.models import pooling_kernels
-    except ModuleNotFoundError as error:
-        if error.name != "numba":
-            raise
-        from flexfl.models import plain_pooling
-
-        return plain_pooling
-    return pooling_kernels
+    return compiled_or_plain("flexfl.models.pooling_kernels", "flexfl.models.plain_pooling")

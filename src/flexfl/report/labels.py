@@ -26,7 +26,7 @@ def relabel(groups: Sequence[Group], labels: Sequence[str] | None) -> tuple[Grou
         rule = f"must be given {len(groups)} times, once for each group of runs that differ only in the seed"
         faults.append(Fault("label", rule, list(labels), remedy))
     if len(set(labels)) < len(labels) or not all(label.strip() for label in labels):
-        faults.append(Fault("label", "must tell the groups apart", list(labels), "give each its own name"))
+        faults.append(Fault("label", "must differ between groups", list(labels), "give each its own name"))
     if faults:
         raise InputError(faults, "the report")
     return tuple(replace(group, label=label) for group, label in zip(groups, labels, strict=True))

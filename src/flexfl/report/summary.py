@@ -140,8 +140,8 @@ def notes_of(group: Group) -> list[str]:
     notes += dict.fromkeys(note for run in group.runs for note in (run.summary or {}).get("notes", ()))
     for name, cost in _joint_budgets(group).items():
         worst = cost["worst"]
-        told = f"{worst['charged']:.3g} of {worst['budget']:.3g}"
-        notes.append(f"budget.{name} was charged {cost['charged']:.3g}, at most {told} ({worst['who']})")
+        most = f"{worst['charged']:.3g} of {worst['budget']:.3g}"
+        notes.append(f"budget.{name} was charged {cost['charged']:.3g}, at most {most} ({worst['who']})")
     seeds = [run.seed for run in group.runs]
     if len(set(seeds)) < len(seeds):
         notes.append("a seed occurs more than once: the deviation is too small")

@@ -100,7 +100,7 @@ def worst(
     spent, charged = (totals[name] for name in _SUMS[knob])
     if spent.ndim == 0 or not np.isfinite(spent + charged).all():
         return None
-    limits, members = _limits(given, len(spent))
+    limits, members = limits_of(given, len(spent))
     if not np.isfinite(limits).any():
         return None
     averages = {
@@ -126,8 +126,16 @@ def share(entry: Mapping[str, Any], by: str = "spent") -> float:
     return float(entry[by] / entry["budget"])
 
 
-def _limits(given: Any, clients: int) -> tuple[FloatArray, IntArray]:
-    """Return the limit of each budget, and the budget of each client, (N,)."""
+def limits_of(given: Any, clients: int) -> tuple[FloatArray, IntArray]:
+    """Return the limit of each budget, and the budget of each client, (N,).
+
+    Args:
+        given: A budget as the spec has it: a number, a list, or a table of shared budgets.
+        clients: N.
+
+    >>> limits_of({"shared": [{"clients": [0, 2], "limit": 4.0}], "others": 1.0}, 4)
+    (array([4., 1., 1.]), array([0, 1, 0, 2]))
+    """
     if not isinstance(given, Mapping):
         return np.broadcast_to(np.asarray(given, dtype=float), (clients,)), np.arange(clients)
     members = np.full(clients, -1)

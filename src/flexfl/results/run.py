@@ -14,7 +14,7 @@ import numpy as np
 from flexfl.arrays import FloatArray
 from flexfl.errors import RunDirectoryError
 from flexfl.parameters import KNOBS
-from flexfl.results.accounts import account
+from flexfl.results.accounts import account, limits_of
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
 from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore
@@ -195,13 +195,7 @@ def mean_budget(given: Any, *, clients: int) -> float | None:
     if given is None:
         return None
     if isinstance(given, Mapping):
-        shared = given["shared"]
-        members = sum(len(group["clients"]) for group in shared)
-        rest = given.get("others")
-        if members < clients and rest is None:
-            return None
-        total = sum(group["limit"] for group in shared) + (clients - members) * (rest or 0.0)
-        mean = total / clients
+        mean = float(limits_of(given, clients)[0].sum()) / clients
     else:
         mean = float(np.mean(given))
     return mean if np.isfinite(mean) else None

@@ -234,9 +234,9 @@ class MetricStore:
         if iterations == 0:
             return dict.fromkeys(SUMMED, np.zeros(()))
         clients = self.clients()
-        known = np.array_equal(clients["iteration"][:iterations], np.arange(iterations))
+        recorded = np.array_equal(clients["iteration"][:iterations], np.arange(iterations))
         unknown = np.asarray(np.nan)
-        return {name: clients[name][:iterations].sum(axis=0) if known else unknown for name in SUMMED}
+        return {name: clients[name][:iterations].sum(axis=0) if recorded else unknown for name in SUMMED}
 
     def _columns(self, table: str, columns: Sequence[str]) -> dict[str, FloatArray]:
         with self._readable():

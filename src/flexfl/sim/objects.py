@@ -70,8 +70,8 @@ def resolve(
     if objects.model is not None:
         given["model"] = {"name": GIVEN + _name_of(objects.model)}
     if objects.data is not None:
-        own = {"name": f"{GIVEN}Federated", "clients": objects.data.clients, "partition": f"{GIVEN}parts"}
-        given["data"] = {**given.get("data", {}), **own}
+        passed = {"name": f"{GIVEN}Federated", "clients": objects.data.clients, "partition": f"{GIVEN}parts"}
+        given["data"] = {**given.get("data", {}), **passed}
     return parse(given, where="the settings"), objects
 
 

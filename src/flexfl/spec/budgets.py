@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import KNOBS, Rule, fault, is_number
 from flexfl.registry import Family, for_pydantic
+from flexfl.results.accounts import limits_of
 
 _MOST_CLIENTS = 10_000_000
 _RANGE = re.compile(r"(\d+)-(\d+)")
@@ -123,15 +123,7 @@ class BudgetSpec(BaseModel):
             return None
         if not isinstance(value, dict):
             return Budget(np.asarray(value, dtype=float))
-        members = np.full(clients, -1)
-        limits = []
-        for queue, group in enumerate(value["shared"]):
-            members[group["clients"]] = queue
-            limits.append(group["limit"])
-        alone = np.flatnonzero(members < 0)
-        members[alone] = len(limits) + np.arange(len(alone))
-        limits += [value.get("others", math.inf)] * len(alone)
-        return Budget(np.array(limits), members)
+        return Budget(*limits_of(value, clients))
 
     def build_joint(self, clients: int) -> dict[str, JointBudget]:
         """Return the joint budgets, by name."""
@@ -188,8 +180,8 @@ def _joint(name: str, table: Any) -> dict[str, Any]:
         except InputError as error:
             faults += error.faults
         except PydanticCustomError as error:
-            told = error.context or {}
-            faults.append(Fault(f"{field}.{key}", told["rule"], told["value"], told["remedy"]))
+            details = error.context or {}
+            faults.append(Fault(f"{field}.{key}", details["rule"], details["value"], details["remedy"]))
     if "downlink" in table and not any(group["server"] for group in found.get("shared", [])):
         rule, remedy = "is the server's, and no group has it", "add server = true to a group of shared"
         faults.append(Fault(f"{field}.downlink", rule, table["downlink"], remedy))

@@ -133,9 +133,9 @@ def place_of(key: str) -> str | None:
         if wanted == "name":  # of the data or of the model
             continue
         for section in ("train", "budget", "data", "control", "model", "engine", "deploy"):
-            known: Any = Spec.model_fields[section].annotation
-            own = {name for policy in POLICIES.members for name in POLICIES.parameters(policy)}
-            if wanted in known.model_fields or (section == "control" and wanted in own):
+            model: Any = Spec.model_fields[section].annotation
+            parameters = {name for policy in POLICIES.members for name in POLICIES.parameters(policy)}
+            if wanted in model.model_fields or (section == "control" and wanted in parameters):
                 return f"{section}.{wanted}"
     return None
 

@@ -10,13 +10,13 @@ Any bytes decode to k ascending indices below d: there is no wrong order and no 
 
 from __future__ import annotations
 
-from functools import cache
 from types import ModuleType
 
 import numpy as np
 
 from flexfl.arrays import IntArray
 from flexfl.compress.message import subset_bytes
+from flexfl.extras import compiled_or_plain
 
 
 def encode_subset(indices: IntArray, dim: int) -> bytes:
@@ -37,15 +37,5 @@ def decode_subset(code: bytes | memoryview, count: int, dim: int) -> IntArray:
     return np.asarray(_coder().decode(np.frombuffer(code, dtype=np.uint8), count, dim))
 
 
-@cache
 def _coder() -> ModuleType:
-    """Return the compiled coder, or the plain one where numba is not installed; their bytes are the same."""
-    try:
-        from flexfl.wire import coder  # numba takes a second to import
-    except ModuleNotFoundError as error:
-        if error.name != "numba":
-            raise
-        from flexfl.wire import plain_coder
-
-        return plain_coder
-    return coder
+    return compiled_or_plain("flexfl.wire.coder", "flexfl.wire.plain_coder")

@@ -182,8 +182,8 @@ class Server:
             return  # from the end of a run that was made longer, or the reverse
         if answer.iteration == self.iteration and sender not in self._answers:
             metrics = answer.metrics
-            known_totals = [*SPENT, *(self.shared.metrics if self.shared is not None else ())]
-            totals = {name: metrics[TOTAL + name] for name in known_totals if TOTAL + name in metrics}
+            summed = [*SPENT, *(self.shared.metrics if self.shared is not None else ())]
+            totals = {name: metrics[TOTAL + name] for name in summed if TOTAL + name in metrics}
             spent = {name: total - status.spent.get(name, 0.0) for name, total in totals.items()}
             if any(cost < 0 for cost in spent.values()):  # its disk was set back, or it lies
                 self._add_event(sender, "its totals went back", status.acknowledgement)

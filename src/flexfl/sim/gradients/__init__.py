@@ -89,14 +89,14 @@ def choose(model: FlatModel, loss: Loss, x: Tree, y: Tree, wanted: str = "auto")
         rule, remedy = f"must be one of {', '.join(map(repr, _KINDS))}", "leave it out for 'auto'"
         raise InputError([Fault("engine.gradients", rule, wanted, remedy)])
     plain = isinstance(x, Tensor) and isinstance(y, Tensor) and x is not y
-    several = None if plain else "samples are not one tensor of features and one of labels"
-    mixing = several or why_not_apart(model.module, x.ndim - 2)
+    is_tree = None if plain else "samples are not one tensor of features and one of labels"
+    mixing = is_tree or why_not_apart(model.module, x.ndim - 2)
     known = mixing is None and not loss_may_draw(loss)  # nor is anything else known of an own loss
     trial = None
     reason = None
     for kind in _KINDS[wanted]:
         path = kind(model, loss)
-        reason = several or path.why_not() if isinstance(path, OnePass) else None
+        reason = is_tree or path.why_not() if isinstance(path, OnePass) else None
         if wanted == "auto" and isinstance(path, OnePass):
             reason = mixing or reason
         if reason is None and not (isinstance(path, OnePass) and known):

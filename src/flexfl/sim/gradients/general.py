@@ -30,7 +30,7 @@ class _General:
 
     def saved_per_sample(self, x: Tree, y: Tree) -> int:
         """Return how many numbers a pass keeps for the gradient by sample, parameters aside."""
-        known = {t.data_ptr() for t in [*self._model.module.parameters(), *self._fixed.values()]}
+        held = {t.data_ptr() for t in [*self._model.module.parameters(), *self._fixed.values()]}
         kept: dict[int, int] = {}
 
         def keep(tensor: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class _General:
         params = {name: view.detach().requires_grad_() for name, view in self._model.views().items()}
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             self._client_loss(params, rows(x, 0), rows(y, 0))
-        total = sum(numbers for place, numbers in kept.items() if place not in known)
+        total = sum(numbers for place, numbers in kept.items() if place not in held)
         return -(-total // size(rows(x, 0)))
 
     def _client_loss(self, params: dict[str, Tensor], x: Tree, y: Tree) -> Tensor:
