@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flexfl.arrays import Number
 from flexfl.errors import Fault, nearest
+from flexfl.units import COST_UNITS, convert
 
 KNOBS = ("compute", "uplink", "downlink")
 
@@ -105,6 +106,28 @@ class Rule:
         """Return the lists by client in a checked value, by knob ("" where there is none)."""
         entries = value.items() if isinstance(value, Mapping) else [("", value)]
         return {knob: entry for knob, entry in entries if isinstance(entry, list)} if self.per_client else {}
+
+
+@dataclass(frozen=True)
+class Measure(Rule):
+    """A rule for quantities: numbers in `unit`, or text such as "20 Mbit/s" that is converted to it."""
+
+    unit: str = ""
+
+    def check(self, value: Any) -> Any:
+        return super().check(self._converted(value))
+
+    def _converted(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {knob: self._converted(entry) for knob, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._converted(entry) for entry in value]
+        if not isinstance(value, str) or as_number(value):
+            return value
+        try:
+            return convert(value, self.unit)
+        except ValueError as error:
+            raise fault(str(error), value, f"a number alone is in {self.unit}") from error
 
 
 @dataclass(frozen=True)
@@ -201,6 +224,16 @@ Positive = Annotated[float, Rule("must be > 0 and finite", above_zero, "give a p
 Share = Annotated[float, Rule("must be in (0, 1]", share)]
 PerClientPositive = Annotated[Number, Rule("must be > 0 and finite", above_zero, per_client=True)]
 PerClientFromZero = Annotated[Number, Rule("must be ≥ 0 and finite", from_zero, per_client=True)]
+
+
+def _cost_unit(value: Any) -> str:
+    if isinstance(value, str) and value in ("", *COST_UNITS):
+        return value
+    raise fault(f"must be one of {', '.join(COST_UNITS)}", value, "leave it out for a cost without a unit")
+
+
+CostUnit = Annotated[str, BeforeValidator(_cost_unit)]
+"""What a cost is counted in; "" for the paper's abstract costs."""
 
 
 def faults_of(error: ValidationError, prefix: str, known: Mapping[str, Any]) -> list[Fault]:

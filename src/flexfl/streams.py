@@ -101,6 +101,7 @@ class Moment:
         iteration: counted from 0.
         dim: D, the number of parameters.
         entities: whom it is for.
+        seconds: since the run began, by its clock (`flexfl.clock`); NaN for a run without one.
     """
 
     role: str
@@ -108,6 +109,7 @@ class Moment:
     dim: int
     entities: Entities
     streams: Streams = field(repr=False)
+    seconds: float = math.nan
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -180,6 +182,8 @@ class Streams:
         """Return a seed for generators that are not ours (dropout)."""
         return int(self.generator(purpose, iteration).integers(2**63))
 
-    def moment(self, role: str, iteration: int, dim: int, entities: Entities) -> Moment:
+    def moment(
+        self, role: str, iteration: int, dim: int, entities: Entities, seconds: float = math.nan
+    ) -> Moment:
         """Return the view of this iteration that costs and rules of `role` are given."""
-        return Moment(role, iteration, dim, entities, self)
+        return Moment(role, iteration, dim, entities, self, seconds)

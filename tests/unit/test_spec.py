@@ -88,9 +88,9 @@ def test_a_shipped_spec_has_the_settings_of_the_paper(name: str) -> None:
     assert (spec.budget.compute, spec.budget.uplink, spec.budget.downlink) == (0.25, 0.01, 0.01)
     assert (spec.control.policy, spec.control.tradeoff, spec.control.initial_queue) == ("online", 0.02, 1.0)
     assert spec.control.floor == {"compute": 0.0, "uplink": 0.001, "downlink": 0.001}
-    assert spec.costs.compute == {"kind": "uniform", "low": 0.0, "high": 1.0}
-    assert spec.costs.uplink == {"kind": "fading", "per_message": 0.05, "factor": 1.0}
-    assert spec.costs.downlink == {"kind": "fading", "per_message": 0.05, "factor": 0.2}
+    assert spec.costs.compute == {"kind": "uniform", "low": 0.0, "high": 1.0, "unit": ""}
+    assert spec.costs.uplink == {"kind": "fading", "per_message": 0.05, "factor": 1.0, "unit": ""}
+    assert spec.costs.downlink == {"kind": "fading", "per_message": 0.05, "factor": 0.2, "unit": ""}
 
 
 def test_what_the_shipped_specs_differ_in() -> None:
@@ -384,7 +384,7 @@ def test_a_shipped_spec_to_toml_and_back(name: str) -> None:
 
 def test_the_resolved_spec_names_every_default() -> None:
     stored = tomllib.loads(to_toml(parse({})))
-    assert stored["costs"]["uplink"] == {"kind": "fading", "per_message": 0.05, "factor": 1.0}
+    assert stored["costs"]["uplink"] == {"kind": "fading", "per_message": 0.05, "factor": 1.0, "unit": ""}
     assert stored["control"]["floor"]["uplink"] == 0.001
     assert stored["engine"]["checkpoint_every"] == 500
 

@@ -35,6 +35,7 @@ class CostModel(Protocol):
 
     Optional besides:
 
+    - `unit`, what it is counted in (`flexfl.units.COST_UNITS`); without it, the paper's abstract costs;
     - `mean_cost`, the expected cost of one computation, from which the randomised baseline sets its
       probability;
     - `observe(amount, cost)`, for a cost that is measured: called with what was done and what it cost;

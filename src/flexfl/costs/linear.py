@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from flexfl.arrays import Count, FloatArray, Number
-from flexfl.parameters import PerClientFromZero, PerClientPositive
+from flexfl.parameters import CostUnit, PerClientFromZero, PerClientPositive
 from flexfl.streams import Moment
 
 
@@ -36,6 +36,7 @@ class UniformCompute:
 
     low: PerClientFromZero = 0.0
     high: PerClientPositive = 1.0
+    unit: CostUnit = ""
 
     def __post_init__(self) -> None:
         low, high = np.asarray(self.low), np.asarray(self.high)
@@ -59,6 +60,7 @@ class ConstantCompute:
     """λ = α·q with the same α in every iteration."""
 
     per_gradient: PerClientFromZero = 1.0
+    unit: CostUnit = ""
 
     @property
     def mean_cost(self) -> FloatArray:
@@ -102,6 +104,7 @@ class FadingChannel:
 
     per_message: PerClientFromZero = 0.05
     factor: PerClientPositive = 1.0
+    unit: CostUnit = ""
 
     def at(self, moment: Moment) -> Affine:
         factor = np.asarray(moment.pick(self.factor), dtype=float)
@@ -123,6 +126,7 @@ class ConstantMessage:
 
     per_message: PerClientFromZero = 0.0
     whole_model: PerClientFromZero = 1.0
+    unit: CostUnit = ""
 
     def at(self, moment: Moment) -> Affine:
         gamma = np.asarray(moment.pick(self.whole_model), dtype=float) / moment.dim

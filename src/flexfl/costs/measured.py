@@ -28,6 +28,7 @@ class MeasuredCompute:
 
     needs_clock: ClassVar[bool] = True
     """Only available in deployments: a simulation does not run at the clients' pace."""
+    unit: ClassVar[str] = "second"
     smoothing: Share = 0.1
     estimate: FloatArray = field(default_factory=lambda: np.zeros(()), init=False)
 
@@ -54,6 +55,7 @@ class MeasuredMessage:
     `per_component` is the first guess of γ̂: a value of four bytes and one for its place.
     """
 
+    unit: ClassVar[str] = "byte"
     smoothing: Share = 0.1
     per_message: _Bytes = 20.0
     per_component: _Bytes = 5.0

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from flexfl.arrays import Count, FloatArray, Number
-from flexfl.parameters import PerClientFromZero, PerClientPositive
+from flexfl.parameters import CostUnit, PerClientFromZero, PerClientPositive
 from flexfl.streams import Moment
 
 
@@ -30,6 +30,7 @@ class PacketMessage:
 
     per_packet: PerClientFromZero = 0.01
     components_per_packet: PerClientPositive = 180
+    unit: CostUnit = ""
 
     def at(self, moment: Moment) -> Staircase:
         return Staircase(
