@@ -292,7 +292,12 @@ def test_merging(given: dict[str, Any], change: dict[str, Any], expected: dict[s
 
 def test_another_kind_of_cost_by_an_override() -> None:
     spec = load_spec("quickstart", ["costs.downlink.per_packet=2", "costs.downlink.kind=packets"])
-    assert spec.costs.downlink == {"kind": "packets", "per_packet": 2.0, "components_per_packet": 180.0}
+    assert spec.costs.downlink == {
+        "kind": "packets",
+        "per_packet": 2.0,
+        "components_per_packet": 180.0,
+        "unit": "",
+    }
     stored = tomllib.loads(to_toml(spec))
     assert merged(stored, {"costs": {"downlink": {"kind": "constant"}}})["costs"]["downlink"] == {
         "kind": "constant"
