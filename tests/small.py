@@ -30,6 +30,7 @@ POLICIES: dict[str, dict[str, Any]] = {
         "tradeoff": {"compute": 0.05, "uplink": [0.01 * (n + 1) for n in range(CLIENTS)], "downlink": 0.1},
         "initial_queue": {"compute": [0.1 * n for n in range(CLIENTS)], "uplink": 0.5},
     },
+    "price": {"policy": "price"},
     "randomised": {"policy": "randomised", "send_ratio": 0.2},
     "randomised, all": {"policy": "randomised", "send_ratio": 1.0},
     "full": {"policy": "full"},
@@ -37,7 +38,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "top-k": {"policy": "top-k", "send_ratio": 0.1},
     "fixed-prob": {"policy": "fixed-prob", "compute_prob": 0.4},
     "mixed": {
-        "policy": "online",
+        "policy": "price",
         "uplink": {"policy": "top-k", "send_ratio": 0.3},
         "downlink": {"policy": "full"},
     },

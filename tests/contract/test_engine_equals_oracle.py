@@ -18,6 +18,7 @@ CASES = (
     + [("online", "the paper's", budget) for budget in BUDGETS]
     + [("online", "packets", budget) for budget in BUDGETS]
     + [("randomised", "by client", budget) for budget in BUDGETS]
+    + [("price", costs, budget) for costs in ("the paper's", "packets") for budget in BUDGETS]
 )
 
 

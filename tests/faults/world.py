@@ -344,7 +344,8 @@ class World:
             memory = machine.process._memory() if server else machine.process.trainer.state()
             stored = unpack_state(values["knob" if server else "knobs"])
             same = memory.keys() == stored.keys() and all(
-                np.array_equal(value, stored[key]) for key, value in memory.items()
+                np.array_equal(value, stored[key], equal_nan=value.dtype.kind == "f")
+                for key, value in memory.items()
             )
             assert same, f"seed {self.seed}: {name} remembers {memory}, its disk {stored}"
 

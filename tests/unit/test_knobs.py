@@ -192,7 +192,8 @@ def test_a_state_carries_queues_and_costs_and_nothing_else_fits():
             half.restore(copy.deepcopy(whole.state()))
         elif t > 9:
             half.send(t, vectors[t])
-    assert set(whole.state()) == {"cost.bad", "cost.next", "rule.length"}
+    names = {"cost.bad", "cost.next", "rule.length", "allowance.spent", "allowance.total"}
+    assert set(whole.state()) == names
     for name, values in whole.state().items():
         assert np.array_equal(values, half.state()[name]), name
     with pytest.raises(ValueError, match=r"cost\.bad is missing"):
@@ -211,7 +212,7 @@ def test_iterations_that_pass_by():
     ).knob(Entities.one_client(1, N), D)
     compute.skip(2)
     assert float(compute.rule.pressure) == 0.5
-    assert float(compute.idle().pressure) == 0.5
+    assert float(compute.idle(2).pressure) == 0.5
     assert float(compute.rule.pressure) == 0.25
 
 

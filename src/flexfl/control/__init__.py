@@ -1,10 +1,12 @@
 """Algorithm 2: who computes, what is sent, within the budgets."""
 
 from flexfl.control.baselines import FixedProb, Full, Periodic, Randomised, TopKRatio
+from flexfl.control.budget import Budget
 from flexfl.control.joint import JointBudget, JointQueues
 from flexfl.control.knobs import Computing, Knob, Sender, Sending
 from flexfl.control.online import Online
-from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Rule, Scope, SendRule
+from flexfl.control.policy import ByKnob, ComputeRule, Policy, Rule, Scope, SendRule
+from flexfl.control.price import Price
 from flexfl.control.queues import VirtualQueue, next_queue
 from flexfl.control.setup import Setup
 from flexfl.registry import Family
@@ -13,6 +15,7 @@ POLICIES = Family(
     "policy",
     {
         "online": Online,
+        "price": Price,
         "randomised": Randomised,
         "full": Full,
         "periodic": Periodic,
@@ -36,6 +39,7 @@ __all__ = [
     "Online",
     "Periodic",
     "Policy",
+    "Price",
     "Randomised",
     "Rule",
     "Scope",

@@ -12,58 +12,25 @@ A queue is charged the sum over all decisions of an iteration: Q' = max(floor, Q
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import Count, FloatArray, IntArray, Number
-from flexfl.control.queues import RemoteQueue, VirtualQueue
-from flexfl.costs.base import Cost, CostModel
-from flexfl.costs.linear import Affine, Linear
+from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
+from flexfl.control.allowance import Allowance
+from flexfl.control.budget import JointBudget as JointBudget
+from flexfl.control.joint_cost import JointCost, scaled
+from flexfl.control.prices import LogPrice
+from flexfl.control.queues import VirtualQueue
+from flexfl.costs.base import Cost
 from flexfl.errors import CostError
-from flexfl.state import State
+from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment
 
-
-@dataclass(frozen=True, eq=False)
-class JointBudget:
-    """What several decisions may cost together on average.
-
-    Attributes:
-        limits: one for each of its queues, (Q,); ∞ is no limit.
-        costs: by knob, what a decision on it costs in this resource: a model, or so many times the knob's
-            own cost.
-        members: the queue of each client, (N,); −1 for none.
-        server: the queue of the server; −1 for none.
-    """
-
-    limits: FloatArray
-    costs: Mapping[str, CostModel | float]
-    members: IntArray
-    server: int = -1
-
-    def queue_of(self, who: Entities) -> IntArray:
-        """Return the queue of each entity, −1 for none."""
-        return np.asarray(self.server) if who.server else np.asarray(self.members[who.numbers])
-
-    @property
-    def is_local(self) -> bool:
-        """Whether each queue belongs to one client, which can keep it on its own."""
-        counts = np.bincount(self.members[self.members >= 0], minlength=1)
-        return self.server < 0 and int(counts.max()) <= 1
-
-    def of_client(self, client: int) -> JointBudget:
-        """Return the same with the queue of one client alone."""
-        alone = np.where(np.arange(len(self.members)) == client, 0, -1)
-        queue = int(self.members[client])
-        kept = np.full(0, np.inf) if queue < 0 else self.limits[[queue]]
-        return replace(self, limits=kept, members=alone if queue >= 0 else np.full_like(alone, -1), server=-1)
-
-
-MakeQueue = Callable[[JointBudget], VirtualQueue]
+Queues = VirtualQueue | LogPrice
+MakeQueue = Callable[[str, Allowance], Queues]
 
 
 class JointQueues:
@@ -71,17 +38,21 @@ class JointQueues:
 
     Args:
         budgets: by name.
+        allowances: of these, by name.
         make: returns the queues of a budget, which the policy has chosen.
 
     Attributes:
         totals: what each queue was charged since the beginning, by name, (Q,).
     """
 
-    def __init__(self, budgets: Mapping[str, JointBudget], make: MakeQueue) -> None:
-        self.budgets = dict(budgets)
-        self.queues = {name: make(budget) for name, budget in self.budgets.items()}
-        self._charged = self._zeros()
+    def __init__(
+        self, budgets: Mapping[str, JointBudget], allowances: Mapping[str, Allowance], make: MakeQueue
+    ) -> None:
+        self.budgets, self.allowances = dict(budgets), dict(allowances)
+        self.queues = {name: make(name, self.allowances[name]) for name in self.budgets}
+        self._charged, self._spent = self._zeros(), self._zeros()
         self.totals = self._zeros()
+        self._opened = -1
 
     def _zeros(self) -> dict[str, FloatArray]:
         return {name: np.zeros(len(budget.limits)) for name, budget in self.budgets.items()}
@@ -95,23 +66,38 @@ class JointQueues:
         ]
         return JointView(self, named, role, who) if named else None
 
+    def open(self, iteration: int, seconds: float) -> None:
+        """Begin an iteration; what was opened already stays as it is."""
+        if iteration != self._opened:
+            self._opened = iteration
+            for allowance in self.allowances.values():
+                allowance.open(iteration, seconds)
+
     def charge(self, name: str, queue: IntArray, cost: Number) -> None:
         """Add what each entity was charged, to the queue of each; −1 is nobody's."""
-        place, costs = np.broadcast_arrays(np.asarray(queue), np.asarray(cost, dtype=float))
-        mine = place >= 0
-        np.add.at(self._charged[name], place[mine], costs[mine])
+        _add(self._charged[name], queue, cost)
+
+    def spend(self, name: str, queue: IntArray, cost: Number) -> None:
+        """Add what each entity has really spent."""
+        _add(self._spent[name], queue, cost)
 
     @property
     def charged(self) -> dict[str, FloatArray]:
         """What each queue was charged in this iteration so far, by name, (Q,)."""
         return {name: charged.copy() for name, charged in self._charged.items()}
 
+    @property
+    def spent(self) -> dict[str, FloatArray]:
+        """What was really spent in this iteration so far, by name, (Q,)."""
+        return {name: spent.copy() for name, spent in self._spent.items()}
+
     def close(self) -> None:
         """End the iteration."""
         for name, charged in self._charged.items():
             self.queues[name].charge(charged)
+            self.allowances[name].spend(self._spent[name])
             self.totals[name] = self.totals[name] + charged
-        self._charged = self._zeros()
+        self._charged, self._spent = self._zeros(), self._zeros()
 
     def unseen(self, *knobs: Any) -> list[str]:
         """Return the budgets that no rule of these knobs looks at."""
@@ -127,14 +113,18 @@ class JointQueues:
         }
 
     def state(self) -> State:
-        lengths = {f"{name}.length": queue.length for name, queue in self.queues.items()}
-        return lengths | {f"{name}.total": total for name, total in self.totals.items()}
+        return state_of(**self._memories) | {f"{name}.total": total for name, total in self.totals.items()}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        for name, queue in self.queues.items():
-            queue.restore({"length": state[f"{name}.length"]})
-            self.totals[name] = np.array(state[f"{name}.total"], dtype=float).reshape(queue.budget.shape)
-        self._charged = self._zeros()
+        restore_all(state, **self._memories)
+        for name, budget in self.budgets.items():
+            self.totals[name] = np.array(state[f"{name}.total"], dtype=float).reshape(budget.limits.shape)
+        self._charged, self._spent, self._opened = self._zeros(), self._zeros(), -1
+
+    @property
+    def _memories(self) -> dict[str, object]:
+        queues: dict[str, object] = {f"{name}.queue": part for name, part in self.queues.items()}
+        return queues | {f"{name}.allowance": part for name, part in self.allowances.items()}
 
 
 class JointView:
@@ -153,11 +143,24 @@ class JointView:
             for name, cost in costs.items()
             if not isinstance(cost, int | float)
         }
+        self._scales = {
+            name: np.full(who.shape, np.nan if getattr(queues.queues[name], "relative", False) else 1.0)
+            for name in names
+        }
+
+    @property
+    def hard(self) -> bool:
+        """Whether one of the budgets may never be exceeded."""
+        return any(self._queues.allowances[name].hard for name in self.names)
 
     def length(self, name: str) -> FloatArray:
         """Return the length that each entity decides against; 0 for those without a queue or limit."""
-        place, queue = self._place[name], self._queues.queues[name]
-        return np.asarray(np.append(queue.priced, 0.0)[place])  # the last one for −1
+        scale = self._scales[name]
+        return self._of_place(name, self._queues.queues[name].priced) * np.where(np.isnan(scale), 0.0, scale)
+
+    def _of_place(self, name: str, values: FloatArray, nobody: float = 0.0) -> FloatArray:
+        """Return the number of each entity's queue, (Q,) given; `nobody` for those without one."""
+        return np.asarray(np.append(values, nobody)[self._place[name]])  # the last one for −1
 
     @property
     def price(self) -> FloatArray:
@@ -170,6 +173,7 @@ class JointView:
     def at(self, moment: Moment) -> dict[str, Cost]:
         """Return this iteration's costs of the resources that have their own."""
         self._moment = moment
+        self._queues.open(moment.iteration, moment.seconds)
         return {name: model.at(moment) for name, model in self.models.items()}
 
     def joined(self, cost: Cost, others: Mapping[str, Cost]) -> Cost:
@@ -180,72 +184,93 @@ class JointView:
 
     def charge(self, knob_cost: Number, amount: Any, others: Mapping[str, Cost]) -> None:
         """Charge decisions: the knob's own cost, what was decided, and the costs that `at` returned."""
+        for name, charged in self._costs(knob_cost, amount, others):
+            self._queues.charge(name, self._place[name], charged)
+
+    def spend(self, knob_cost: Number, amount: Any, others: Mapping[str, Cost]) -> None:
+        """Take note of what was really spent, in the same way."""
+        for name, spent in self._costs(knob_cost, amount, others):
+            self._queues.spend(name, self._place[name], spent)
+
+    def _costs(
+        self, knob_cost: Number, amount: Any, others: Mapping[str, Cost]
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """Yield what decisions cost in each resource, checked."""
         for name, factor in self._factors.items():
-            self._queues.charge(name, self._place[name], factor * np.asarray(knob_cost))
+            yield name, factor * np.asarray(knob_cost)
         for name, cost in others.items():
-            with np.errstate(invalid="ignore"):  # ∞·0 of those who are away
-                charged = np.broadcast_to(cost(amount), self._shape)
-            charged = np.where((np.asarray(amount) == 0) & ~np.isfinite(charged), 0.0, charged)
+            charged = self._in_resource(cost, amount)
             wrong = ~((charged >= 0) & np.isfinite(charged))
             if wrong.any():
                 place = int(np.flatnonzero(wrong)[0])
                 field, who = f"budget.{name}.{self._moment.role}", self._moment.entities.name(place)
                 raise CostError(field, who, float(charged.flat[place]), self._moment.iteration)
-            self._queues.charge(name, self._place[name], charged)
+            yield name, charged
 
+    def _in_resource(self, cost: Cost, amount: Any) -> FloatArray:
+        with np.errstate(invalid="ignore"):  # ∞·0 of those who are away
+            charged = np.asarray(cost(amount))
+        shape = np.broadcast_shapes(charged.shape, np.shape(amount), self._shape)
+        return np.where(
+            (np.asarray(amount) == 0) & ~np.isfinite(charged), 0.0, np.broadcast_to(charged, shape)
+        )
 
-@dataclass(frozen=True, eq=False)
-class JointCost:
-    """A knob's own cost φ, and those of other resources with the queues they are priced by.
+    def bills(
+        self, knob_cost: Number, amount: Any, others: Mapping[str, Cost]
+    ) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield what amounts (..., N) would cost in each hard budget, and what each entity may spend."""
+        for name in self.names:
+            allowance = self._queues.allowances[name]
+            if allowance.hard:
+                spent = (
+                    self._factors[name] * np.asarray(knob_cost)
+                    if name in self._factors
+                    else self._in_resource(others[name], amount)
+                )
+                yield spent, self._of_place(name, allowance.left_each, np.inf)
 
-    Called, it is φ. `total(Φ)` is Φ·φ + Σ_j Q_j·φ_j.
-    """
+    # Prices that begin with the first decision (`control.prices.JointPrice`) ---------------------------
 
-    knob_cost: Cost
-    others: tuple[tuple[FloatArray, Cost], ...]
+    def begin(self, cost: Cost, first: Callable[[Cost, BoolArray, FloatArray], FloatArray]) -> None:
+        """Set what a joint price is a factor of, of entities that weigh something for the first time.
 
-    def __call__(self, amount: Number | Count) -> FloatArray:
-        return self.knob_cost(amount)
+        Args:
+            cost: the knob's own, or a `JointCost`.
+            first: returns the first price, given a cost, who is waiting, and the budget of each; or NaN.
+        """
+        for name, scale in self._scales.items():
+            allowance = self._queues.allowances[name]
+            budget = self._of_place(name, allowance.nominal / allowance.sharing, np.inf)
+            waiting = np.isnan(scale) & np.isfinite(budget)
+            if waiting.any():
+                self._scales[name] = np.where(
+                    waiting, first(self._resource(name, cost), waiting, budget), scale
+                )
 
-    def total(self, Phi: Number) -> Cost:
-        terms = [(np.asarray(Phi, dtype=float), self.knob_cost), *self.others]
-        if all(isinstance(cost, Linear) for _, cost in terms):
-            return Linear(_sum(_times(Q, cost.per_gradient) for Q, cost in terms))  # type: ignore[attr-defined]
-        if all(isinstance(cost, Affine) for _, cost in terms):
-            return Affine(
-                _sum(_times(Q, cost.per_message) for Q, cost in terms),  # type: ignore[attr-defined]
-                _sum(_times(Q, cost.per_component) for Q, cost in terms),  # type: ignore[attr-defined]
+    def _resource(self, name: str, cost: Cost) -> Cost:
+        """Return the cost of a decision in a resource."""
+        if isinstance(cost, JointCost):
+            own, others = (
+                cost.knob_cost,
+                dict(zip(self.models, (other for _, other in cost.others), strict=True)),
             )
-        return _Sum(tuple(terms))
+        else:
+            own, others = cost, {}
+        return others[name] if name in others else scaled(own, self._factors[name])
+
+    def state(self) -> State:
+        return {f"scale.{name}": scale for name, scale in self._scales.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for name, scale in self._scales.items():
+            self._scales[name] = np.array(state[f"scale.{name}"], dtype=float).reshape(scale.shape)
 
 
-@dataclass(frozen=True, eq=False)
-class _Sum:
-    """Σ Q·φ, of costs of any kind."""
-
-    terms: tuple[tuple[FloatArray, Cost], ...]
-
-    @property
-    def monotone(self) -> bool:
-        return all(getattr(cost, "monotone", False) for _, cost in self.terms)
-
-    @property
-    def breakpoints(self) -> FloatArray:
-        found = [np.ravel(getattr(cost, "breakpoints", ())) for _, cost in self.terms]
-        return np.concatenate(found)
-
-    def __call__(self, amount: Number | Count) -> FloatArray:
-        return _sum(_times(Q, cost(amount)) for Q, cost in self.terms)
-
-
-def _times(Q: FloatArray, cost: Number) -> FloatArray:
-    """Return Q·φ; what costs infinitely much is not to be had, however empty the queue."""
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isposinf(cost), np.inf, Q * np.asarray(cost))
-
-
-def _sum(terms: Any) -> FloatArray:
-    return np.asarray(sum(terms, start=np.zeros(())))
+def _add(totals: FloatArray, queue: IntArray, cost: Number) -> None:
+    """Add what each entity costs to its queue's total; −1 is nobody's."""
+    place, costs = np.broadcast_arrays(np.asarray(queue), np.asarray(cost, dtype=float))
+    mine = place >= 0
+    np.add.at(totals, place[mine], costs[mine])
 
 
 def _average(budget: JointBudget, charged: FloatArray) -> dict[str, Any]:
@@ -262,8 +287,3 @@ def _average(budget: JointBudget, charged: FloatArray) -> dict[str, Any]:
             "budget": float(budget.limits[worst]),
         },
     }
-
-
-def remote_queue(budget: JointBudget) -> VirtualQueue:
-    """Return queues of a budget whose lengths come from the server."""
-    return RemoteQueue(budget.limits)

@@ -9,30 +9,25 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, FloatArray, IntArray
-from flexfl.compress.base import Choices, Compressor
+from flexfl.clock import Clock
+from flexfl.compress.base import Compressor
 from flexfl.compress.message import Message
 from flexfl.compress.plain import PlainVectors
+from flexfl.control.allowance import Allowance
+from flexfl.control.controlled import Capped, Controlled, Vectors
 from flexfl.control.joint import JointView
 from flexfl.control.policy import ComputeRule, SendRule
-from flexfl.control.queues import RemoteQueue
 from flexfl.costs.available import Available, unavailable
-from flexfl.costs.base import Cost, CostModel, Measured
-from flexfl.errors import CostError, DecisionError, Fault, InputError, rule_error
+from flexfl.costs.base import Cost, CostModel
+from flexfl.errors import DecisionError, rule_error
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment, Streams
-
-
-class Vectors(Choices, Protocol):
-    """The vectors b of a sender's entities: what the rule may ask, and what amounts come to."""
-
-    def possible(self, amounts: IntArray) -> BoolArray: ...
-    def nbytes(self, amounts: IntArray) -> IntArray: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,112 +89,7 @@ class Sending:
         }
 
 
-class _Controlled:
-    """What a knob and a sender share: a cost, a rule, and those who decide."""
-
-    def __init__(
-        self,
-        role: str,
-        cost: CostModel,
-        rule: ComputeRule | SendRule,
-        entities: Entities,
-        streams: Streams,
-        dim: int,
-        joint: JointView | None = None,
-    ) -> None:
-        self._joint, self._others = joint, dict[str, Cost]()
-        self.remote: tuple[RemoteQueue, ...] = ()
-        """Queues of the rule whose lengths the server sends."""
-        self.role, self.cost, self.rule, self.entities = role, cost, rule, entities
-        self._streams, self._dim = streams, dim
-        self._rule_name = type(rule).__name__
-        self._measured = cost if isinstance(cost, Measured) else None
-        shape = np.shape(rule.pressure)
-        if np.isfinite(rule.pressure).all() and shape != entities.shape:
-            field = f"control.policy ({self._rule_name})"
-            must = f"must have a queue of shape {entities.shape}"
-            remedy = f"make it with scope.queue(…), or give the budget of {role} that shape"
-            raise InputError([Fault(field, must, shape, remedy)], "the policy")
-
-    def _open(self, iteration: int) -> tuple[Moment, Cost]:
-        """Return this iteration's moment and cost."""
-        moment = self._streams.moment(self.role, iteration, self._dim, self.entities)
-        if self._joint is not None:
-            self._others = self._joint.at(moment)
-        return moment, self.cost.at(moment)
-
-    def _seen(self, cost: Cost) -> Cost:
-        """Return the cost as the rule sees it: with those of joint budgets, if it looks at them."""
-        if self._joint is None or getattr(self.rule, "joint", None) is None:
-            return cost
-        return self._joint.joined(cost, self._others)
-
-    def _ask(self, moment: Moment, cost: Cost, *choices: Vectors) -> NDArray[Any]:
-        """Return what the rule decides, one for each entity."""
-        # A copy: a rule may go on to change its own array, and records keep this one.
-        cost = self._seen(cost)
-        try:
-            decision = np.array(self.rule.decide(cost, *choices, moment))  # type: ignore[call-arg, arg-type]
-        except Exception as error:
-            raise rule_error(error, self._rule_name, "decide", self.role, moment.iteration) from error
-        if decision.shape == moment.shape:
-            return decision
-        try:
-            return np.broadcast_to(decision, moment.shape)
-        except ValueError as error:
-            must, value = f"something of shape {moment.shape}", f"shape {decision.shape}"
-            raise DecisionError(self._rule_name, must, value, "all", moment.iteration) from error
-
-    def _charge(self, charged: FloatArray, amount: Any) -> FloatArray:
-        """Charge the rule and joint budgets; return what the decision was made against."""
-        pressure, shape = np.array(self.rule.pressure), self.entities.shape
-        if self._joint is not None:
-            self._joint.charge(charged, amount, self._others)
-        self.rule.charge(charged)
-        return pressure if np.shape(pressure) == shape else np.broadcast_to(pressure, shape)
-
-    def _price(self, cost: Cost, amount: Any, moment: Moment) -> FloatArray:
-        """Return what each entity's amount costs, checked."""
-        return self._sound(np.asarray(cost(amount)), moment)
-
-    def _sound(self, charged: FloatArray, moment: Moment) -> FloatArray:
-        """Return costs, one for each entity, checked."""
-        if charged.shape != moment.shape:
-            charged = np.broadcast_to(charged, moment.shape)
-        if charged.size and not (charged.min() >= 0 and charged.max() < np.inf):  # NaN is neither
-            place = int(np.flatnonzero(~((charged >= 0) & np.isfinite(charged)))[0])
-            raise CostError(
-                f"costs.{self.role}", self.entities.name(place), float(charged.flat[place]), moment.iteration
-            )
-        return charged
-
-    def _refuse(
-        self, must: str, values: NDArray[Any], wrong: BoolArray, moment: Moment, cost: Cost
-    ) -> DecisionError:
-        """Return the error for a decision; a cost that is to blame for it is reported instead."""
-        self._price(cost, np.ones(moment.shape), moment)
-        place = int(np.flatnonzero(wrong)[0])
-        who = self.entities.name(place)
-        return DecisionError(self._rule_name, must, values.flat[place], who, moment.iteration)
-
-    def skip(self, iterations: int) -> None:
-        """Let iterations pass in which nothing was done and nothing spent."""
-        for _ in range(iterations):
-            self.rule.charge(np.zeros(self.entities.shape))
-
-    def state(self) -> State:
-        return state_of(cost=self.cost, rule=self.rule, **self._joint_costs)
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        restore_all(state, cost=self.cost, rule=self.rule, **self._joint_costs)
-
-    @property
-    def _joint_costs(self) -> dict[str, object]:
-        models = {} if self._joint is None else self._joint.models
-        return {f"joint.{name}": model for name, model in models.items()}
-
-
-class Knob(_Controlled):
+class Knob(Controlled):
     """Who computes, and what that costs."""
 
     rule: ComputeRule
@@ -213,6 +103,8 @@ class Knob(_Controlled):
             charged = np.asarray(cost(q) if numeric else 0.0)
             finite = not numeric or (not self._others and np.isfinite(charged).all())
             away = None if finite else unavailable((cost, *self._others.values()), q)
+            if self._hard and numeric:
+                away = self._with_exhausted(cost, away)
         if away is not None:
             q, cost = np.where(away, 1.0, q), Available(cost, ~away)
             charged = cost(q)
@@ -223,12 +115,24 @@ class Knob(_Controlled):
         if away is not None:
             q, computed = np.where(away, np.nan, q), computed & ~away
         spent = self._price(cost, computed.astype(float), moment)
+        self._spend(spent, computed.astype(float))
+        self._planned = spent
         return Computing(q, computed, charged, spent, pressure)
 
-    def idle(self) -> Computing:
+    def _with_exhausted(self, cost: Cost, away: BoolArray | None) -> BoolArray | None:
+        """Return who cannot compute, with those for whom it would cost more than is left."""
+        margin = getattr(self.cost, "margin", 1.0)  # a measured cost is known only afterwards
+        ones = np.ones(self.entities.shape)
+        over = self._over(np.asarray(cost(ones)) * margin, ones)
+        if not over.any():
+            return away
+        return over if away is None else over | away
+
+    def idle(self, iteration: int) -> Computing:
         """Take part in an iteration without computing."""
         shape = self.entities.shape
         zero = np.zeros(shape)
+        self._open(iteration)
         self._others = {}
         pressure = self._charge(zero, zero)
         return Computing(np.full(shape, np.nan), np.zeros(shape, dtype=bool), zero, zero, pressure)
@@ -237,6 +141,7 @@ class Knob(_Controlled):
         """Take note of how long a computation took; return whether that is its cost."""
         if self._measured is not None:
             self._measured.observe(1.0, seconds)
+            self._spend(np.asarray(seconds) - self._planned, np.zeros(self.entities.shape))
         return self._measured is not None
 
     def _checked(self, q: FloatArray, moment: Moment, cost: Cost) -> FloatArray:
@@ -248,7 +153,7 @@ class Knob(_Controlled):
         return q
 
 
-class Sender(_Controlled):
+class Sender(Controlled):
     """What is sent, and what that costs."""
 
     rule: SendRule
@@ -263,8 +168,10 @@ class Sender(_Controlled):
         dim: int,
         compressor: Compressor,
         joint: JointView | None = None,
+        allowance: Allowance | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(role, cost, rule, entities, streams, dim, joint)
+        super().__init__(role, cost, rule, entities, streams, dim, joint, allowance, clock)
         self.compressor: Compressor | list[Compressor] = compressor
         if callable(getattr(compressor, "state", None)):  # it has a memory: each sender has its own
             self.compressor = [copy.deepcopy(compressor) for _ in range(entities.numbers.size)]
@@ -284,7 +191,33 @@ class Sender(_Controlled):
         """Solve P3.2 (or P3.3) and charge (17) (or (18))."""
         moment, cost = self._opened(iteration)
         amounts = self._checked(self._ask(moment, cost, vectors), vectors, moment, cost)
+        if self._hard:
+            amounts = self._within(amounts, vectors, moment, cost)
         return self._pay(amounts, vectors.components(amounts), vectors.nbytes(amounts), moment, cost)
+
+    def _within(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
+        """Return the best amounts of which none costs more than is left; those who can pay keep theirs.
+
+        The rule is asked once more, with a cost that is infinite for what is too dear. If that is still too
+        dear, since the rule does not look at costs or the message is longer than was estimated, nothing is
+        sent.
+        """
+        over = self._too_dear(amounts, vectors, moment, cost)
+        if not over.any():
+            return amounts
+
+        def barred(amount: Any) -> BoolArray:
+            k = np.asarray(amount)
+            # Those who need not be asked again are offered nothing.
+            return np.asarray((k > 0) & (~over | self._over(np.asarray(cost(k)), k)))
+
+        second = self._ask(moment, Capped(cost, barred), vectors)
+        amounts = np.where(over, self._checked(second, vectors, moment, cost), amounts)
+        return np.where(self._too_dear(amounts, vectors, moment, cost), 0, amounts)
+
+    def _too_dear(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> BoolArray:
+        k = vectors.components(amounts)
+        return (amounts > 0) & self._over(self._bill(k, vectors.nbytes(amounts), moment, cost), k)
 
     def send(self, iteration: int, b: FloatArray) -> tuple[list[Message], FloatArray, Sending]:
         """Decide on b, (N, D) or (D,), and make the messages, by the plain path.
@@ -315,11 +248,17 @@ class Sender(_Controlled):
     def _pay(
         self, amounts: IntArray, components: IntArray, nbytes: IntArray, moment: Moment, cost: Cost
     ) -> Sending:
-        charged = self._price(cost, components, moment)
+        charged = self._bill(components, nbytes, moment, cost)
         if self._measured is not None:
-            charged = np.asarray(nbytes, dtype=float)
             self._measured.observe(components, charged)
-        return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged, components))
+        pressure = self._charge(charged, components)
+        self._spend(charged, components)
+        return Sending(self.role, amounts, components, nbytes, charged, pressure)
+
+    def _bill(self, components: IntArray, nbytes: IntArray, moment: Moment, cost: Cost) -> FloatArray:
+        """Return what messages cost: as planned, or the bytes of what is measured."""
+        planned = self._price(cost, components, moment)
+        return planned if self._measured is None else np.asarray(nbytes, dtype=float)
 
     def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
         if amounts.dtype.kind not in "iu":

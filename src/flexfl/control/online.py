@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.compress.base import Choices
 from flexfl.control import search
+from flexfl.control.allowance import Allowance
 from flexfl.control.baselines import FixedCompute, SendAll
-from flexfl.control.joint import JointBudget, JointCost, JointView
+from flexfl.control.joint import JointBudget, JointView
+from flexfl.control.joint_cost import JointCost
 from flexfl.control.policy import ComputeRule, Rule, Scope, SendRule
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs.base import Cost
@@ -180,7 +182,7 @@ class Online:
         # Weights are part of F_n: where b stands in P3.2, it is N·w_n·b. P2.1 counts 1/q for all alike.
         return OnlineSend(queue, V * np.square(scope.importance), scope.joint)
 
-    def joint_queue(self, budget: JointBudget) -> VirtualQueue:
+    def joint_queue(self, budget: JointBudget, allowance: Allowance) -> VirtualQueue:
         """Return the queues of a joint budget, with the largest W and floor of its knobs.
 
         A budget that sends are charged to needs their floor: at 0 they would be free.
@@ -192,7 +194,7 @@ class Online:
             )
             for value, default in ((self.initial_queue, dict.fromkeys(FLOORS, 1.0)), (self.floor, FLOORS))
         )
-        return VirtualQueue(budget.limits, initial=W, floor=floor)
+        return VirtualQueue(allowance.nominal, initial=W, floor=floor)
 
     def _queue(self, scope: Scope) -> tuple[VirtualQueue, Number]:
         queue = scope.queue(scope.pick(self.initial_queue, 1.0), scope.pick(self.floor, FLOORS))

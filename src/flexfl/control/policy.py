@@ -15,6 +15,9 @@ import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.compress.base import Choices
+from flexfl.control.allowance import Allowance
+from flexfl.control.budget import Budget as Budget
+from flexfl.control.prices import LogPrice, RemotePrice
 from flexfl.control.queues import RemoteQueue, VirtualQueue
 from flexfl.costs.base import Cost
 from flexfl.streams import Entities, Moment
@@ -64,19 +67,6 @@ class SendRule(Protocol):
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray: ...
 
 
-@dataclass(frozen=True)
-class Budget:
-    """What the entities of a knob may spend on average.
-
-    Attributes:
-        limits: one number for all, one for each client, or one for each queue of `members`; ∞ is no limit.
-        members: the queue of each client, where clients share a budget.
-    """
-
-    limits: Any = np.inf
-    members: IntArray | None = None
-
-
 def importance(weights: FloatArray) -> FloatArray:
     """Return N·w, how much each client counts in f = Σ w·F; one 1 if all count the same.
 
@@ -104,6 +94,7 @@ class Scope:
         mean_cost: the expected cost of one computation, where the cost model has it.
         joint: budgets over several decisions that these count for (`flexfl.control.joint`); None for none.
         remote: the queues that `queue` has made and the server keeps.
+        allowance: the budget of these entities with its horizon; None without a budget.
         importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
     """
 
@@ -114,7 +105,8 @@ class Scope:
     mean_cost: Any = field(default=None, compare=False)
     importance: Any = field(default=1.0, compare=False)
     joint: JointView | None = field(default=None, compare=False)
-    remote: list[RemoteQueue] = field(default_factory=list, compare=False, repr=False)
+    remote: list[RemoteQueue | RemotePrice] = field(default_factory=list, compare=False, repr=False)
+    allowance: Allowance | None = field(default=None, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""
@@ -124,15 +116,14 @@ class Scope:
 
     @property
     def limits(self) -> FloatArray:
-        """The budget of each entity; a shared one is divided evenly among its members."""
+        """The budget of each entity for an iteration; a shared one is divided evenly among its members."""
         shape = self.entities.shape
         if self.budget is None:
             return np.full(shape, np.inf)
-        members = self.budget.members
+        members, average = self.budget.members, self.budget.average(self.iterations)
         if members is None:
-            return np.broadcast_to(np.asarray(self.entities.pick(self.budget.limits), dtype=float), shape)
-        shares = np.asarray(self.budget.limits, dtype=float) / np.bincount(members)
-        return np.asarray(shares[self.entities.pick(members)])
+            return np.broadcast_to(self.entities.pick(average), shape)
+        return np.asarray((average / np.bincount(members))[self.entities.pick(members)])
 
     def queue(self, initial: Any = 0.0, floor: Any = 0.0) -> VirtualQueue:
         """Return queues for this budget, of the right shape.
@@ -141,19 +132,39 @@ class Scope:
         """
         if self.budget is None or self.budget.members is None:
             return VirtualQueue(self.limits, initial=initial, floor=floor)
-        limits, members = np.asarray(self.budget.limits, dtype=float), self.budget.members
+        limits, members = self.budget.average(self.iterations), self.budget.members
         if self.entities.everyone:
             return VirtualQueue(limits, initial=initial, floor=floor, members=members)
         queue = int(self.entities.pick(members))
         if np.count_nonzero(members == queue) == 1:
             return VirtualQueue(limits[queue], initial=initial, floor=floor)
-        self.remote.append(RemoteQueue(limits[queue], initial=initial, floor=floor))
-        return self.remote[-1]
+        remote = RemoteQueue(limits[queue], initial=initial, floor=floor)
+        self.remote.append(remote)
+        return remote
+
+    def price(self, step: float) -> LogPrice:
+        """Return prices for this budget, of the right shape; see `queue`."""
+        allowance = self.allowance
+        if allowance is None:
+            allowance = Allowance(Budget(), np.full(self.entities.shape, np.inf))
+        if not allowance.remote:
+            return LogPrice(allowance, step)
+        remote = RemotePrice(allowance, step)
+        self.remote.append(remote)
+        return remote
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """Makes the rule of each knob."""
+    """Makes the rule of each knob.
+
+    Optional class attributes:
+
+    - `decides`, the knobs that it has a rule of its own for; by default all;
+    - `keeps_budgets`, False for one that does not look at budgets;
+    - `keeps_totals`, True for one that plans for T: averages are then hard, as totals are;
+    - `follows_clock`, True for one that can keep to budgets for a time, such as a month.
+    """
 
     def compute_rule(self, scope: Scope) -> ComputeRule: ...
     def send_rule(self, scope: Scope) -> SendRule: ...
@@ -171,10 +182,10 @@ class ByKnob:
     def send_rule(self, scope: Scope) -> SendRule:
         return self.policies[scope.knob].send_rule(scope)
 
-    def joint_queue(self, budget: JointBudget) -> VirtualQueue:
+    def joint_queue(self, budget: JointBudget, allowance: Allowance) -> VirtualQueue | LogPrice:
         """Return the queues of a joint budget as the first of its knobs' policies that has some chooses."""
         for knob in budget.costs:
             if (choose := getattr(self.policies[knob], "joint_queue", None)) is not None:
-                chosen: VirtualQueue = choose(budget)
+                chosen: VirtualQueue | LogPrice = choose(budget, allowance)
                 return chosen
-        return VirtualQueue(budget.limits)
+        return VirtualQueue(allowance.nominal)

@@ -78,6 +78,10 @@ class VirtualQueue:
             spent = by_queue
         self.length = next_queue(self.length, spent, self.budget, self.floor)
 
+    def as_remote(self) -> RemoteQueue:
+        """Return the same queues as a client sees them: kept by the server."""
+        return RemoteQueue(self.budget, initial=self.length, floor=self.floor)
+
     def state(self) -> State:
         return {"length": self.length}
 

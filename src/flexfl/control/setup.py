@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from flexfl.arrays import FloatArray
+from flexfl.clock import Clock, NoClock
 from flexfl.compress.base import Compressor
-from flexfl.control.joint import JointBudget, JointQueues, remote_queue
+from flexfl.control.allowance import Allowance, RemoteAllowance
+from flexfl.control.budget import Budget
+from flexfl.control.joint import JointBudget, JointQueues
 from flexfl.control.knobs import Knob, Sender
-from flexfl.control.policy import Budget, ByKnob, ComputeRule, Policy, Scope, SendRule, importance
+from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule, importance
+from flexfl.control.prices import LogPrice
 from flexfl.control.queues import VirtualQueue
 from flexfl.control.shared import CHARGED, SharedQueues
 from flexfl.costs.base import CostModel
@@ -33,6 +37,7 @@ class Setup:
         iterations: T.
         joint: budgets over several knobs or entities, by name.
         importance: N·w, how much each client counts in f; one for all or one for each client.
+        clock: of the run.
     """
 
     policy: Policy
@@ -43,6 +48,7 @@ class Setup:
     iterations: int = 0
     importance: Any = 1.0
     joint: Mapping[str, JointBudget] = field(default_factory=dict)
+    clock: Clock = field(default_factory=NoClock)
 
     def weighted(self, weights: FloatArray) -> Setup:
         """Return the same for clients with weights w, (N,)."""
@@ -68,14 +74,53 @@ class Setup:
 
         A client keeps those that are its alone; the lengths of others come from the server.
         """
-        choose = getattr(self.policy, "joint_queue", lambda budget: VirtualQueue(budget.limits))
         if who is None or who.everyone or who.server:
-            return JointQueues(self.joint, choose)
-        client = int(who.numbers)
-        local = [name for name, budget in self.joint.items() if budget.is_local]
-        mine = {name: budget.of_client(client) for name, budget in self.joint.items()}
-        names = {id(budget): name for name, budget in mine.items()}
-        return JointQueues(mine, lambda one: choose(one) if names[id(one)] in local else remote_queue(one))
+            budgets, local = dict(self.joint), list(self.joint)
+        else:
+            budgets = {name: budget.of_client(int(who.numbers)) for name, budget in self.joint.items()}
+            local = [name for name, budget in self.joint.items() if budget.is_local]
+        allowances = {
+            name: (Allowance if name in local else RemoteAllowance)(
+                budget,
+                budget.limits,
+                iterations=self.iterations,
+                hard=self._hard(budget, next(iter(budget.costs))),
+                sharing=budget.sharing,
+            )
+            for name, budget in budgets.items()
+        }
+        choose = getattr(
+            self.policy, "joint_queue", lambda budget, allowance: VirtualQueue(allowance.nominal)
+        )
+
+        def make(name: str, allowance: Allowance) -> VirtualQueue | LogPrice:
+            queues: VirtualQueue | LogPrice = choose(budgets[name], allowance)
+            return queues if name in local else queues.as_remote()
+
+        return JointQueues(budgets, allowances, make)
+
+    def _hard(self, budget: Budget | JointBudget, knob: str) -> bool:
+        """Return whether a budget may never be exceeded: as it says, as a total, or as its policy has it."""
+        if budget.hard is not None:
+            return budget.hard
+        policy = self.policy.policies[knob] if isinstance(self.policy, ByKnob) else self.policy
+        return budget.per == "run" or bool(getattr(policy, "keeps_totals", False))
+
+    def _allowance(self, role: str, entities: Entities) -> Allowance | None:
+        """Return the budget of these entities with its horizon; None without a budget."""
+        budget = self.budgets.get(role)
+        if budget is None:
+            return None
+        plan: dict[str, Any] = {"iterations": self.iterations, "hard": self._hard(budget, role)}
+        members, limits = budget.members, np.asarray(budget.limits, dtype=float)
+        if members is None:
+            return Allowance(budget, np.broadcast_to(entities.pick(limits), entities.shape), **plan)
+        together = np.bincount(members)
+        if entities.everyone:
+            return Allowance(budget, limits, members=members, sharing=together, **plan)
+        queue = int(entities.pick(members))
+        kind = RemoteAllowance if together[queue] > 1 else Allowance
+        return kind(budget, limits[queue], sharing=together[queue], **plan)
 
     def unused_budgets(self, clients: int, dim: int) -> list[str]:
         """Return a remark for each joint budget that no rule looks at."""
@@ -96,17 +141,19 @@ class Setup:
             for knob, budget in self.budgets.items()
             if knob in CHARGED and budget is not None and budget.members is not None
         }
-        rules: dict[str, ComputeRule | SendRule] = {}
+        rules: dict[str, tuple[ComputeRule | SendRule, Allowance | None]] = {}
         for knob in shared:
             make = self.policy.compute_rule if knob == "compute" else self.policy.send_rule
-            rules[knob] = make(self._scope(knob, everyone, None))
-        return SharedQueues(rules, shared, self.joint_queues())
+            scope = self._scope(knob, everyone, None)
+            rules[knob] = make(scope), scope.allowance
+        return SharedQueues(rules, shared, self.joint_queues(), self.clock)
 
     def knob(self, entities: Entities, dim: int, joint: JointQueues | None = None) -> Knob:
         """Return the knob of computing for these clients, charged to joint budgets if there are any."""
         scope = self._scope("compute", entities, joint)
         rule, cost = self.policy.compute_rule(scope), copy.deepcopy(self.costs["compute"])
-        knob = Knob("compute", cost, rule, entities, self.streams, dim, scope.joint)
+        kept = scope.joint, scope.allowance, self.clock
+        knob = Knob("compute", cost, rule, entities, self.streams, dim, *kept)
         knob.remote = tuple(scope.remote)
         return knob
 
@@ -115,7 +162,8 @@ class Setup:
         scope = self._scope(role, entities, joint)
         rule = self.policy.send_rule(scope)
         cost, compressor = copy.deepcopy((self.costs[role], self.compressors[role]))
-        sender = Sender(role, cost, rule, entities, self.streams, dim, compressor, scope.joint)
+        kept = scope.joint, scope.allowance, self.clock
+        sender = Sender(role, cost, rule, entities, self.streams, dim, compressor, *kept)
         sender.remote = tuple(scope.remote)
         return sender
 
@@ -128,4 +176,5 @@ class Setup:
             getattr(self.costs[role], "mean_cost", None),
             np.asarray(1.0) if entities.server else entities.pick(self.importance),
             None if joint is None else joint.view(role, entities),
+            allowance=self._allowance(role, entities),
         )

@@ -13,65 +13,110 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.arrays import FloatArray, IntArray
+from flexfl.clock import Clock
+from flexfl.control.allowance import Allowance
 from flexfl.control.joint import JointQueues
 from flexfl.control.policy import ComputeRule, SendRule
+from flexfl.control.prices import LogPrice
 from flexfl.state import State, restore_all, state_of
 
 CHARGED = {"compute": "compute_cost", "uplink": "uplink_cost"}
 """What a client reports of its knobs: the metrics that their queues are charged."""
-JOINT = "joint."
-"""A client reports what it charges to a joint budget as "joint.NAME"."""
+SPENT = {"compute": "compute_spent", "uplink": "uplink_cost"}
+"""The metrics that are taken off what is left."""
+JOINT, JOINT_SPENT = "joint.", "joint_spent."
+"""A client reports what it charges to a joint budget as "joint.NAME", and what it has spent."""
+FIRST, LEFT = ".first", ".left"
+"""A client reports "KNOB.first", the logarithm of the price it begins with, and is sent "KNOB.left"."""
 
 
 class SharedQueues:
-    """The server's side of shared queues.
+    """The server's side of shared queues and prices.
 
     Args:
-        rules: of all clients, by knob, for knobs with a shared budget; they are charged, and decide nothing.
+        rules: of all clients, by knob, for knobs with a shared budget, with their allowances; they are
+            charged, and decide nothing.
         members: the queue of each client, by knob, (N,).
         joint: the queues of joint budgets.
+        clock: of the run.
     """
 
     def __init__(
         self,
-        rules: Mapping[str, ComputeRule | SendRule],
+        rules: Mapping[str, tuple[ComputeRule | SendRule, Allowance | None]],
         members: Mapping[str, IntArray],
         joint: JointQueues,
+        clock: Clock,
     ) -> None:
-        self._rules, self.joint = dict(rules), joint
+        self._rules = {knob: rule for knob, (rule, _) in rules.items()}
+        self._allowances = {knob: own for knob, (_, own) in rules.items() if own is not None}
+        self.joint, self._clock, self._opened = joint, clock, -1
         self._together = {knob: np.bincount(place)[place] > 1 for knob, place in members.items()}
 
+    def open(self, iteration: int) -> None:
+        """Begin an iteration; one that is open stays as it is."""
+        if iteration != self._opened:
+            self._opened, seconds = iteration, self._clock.seconds
+            for allowance in self._allowances.values():
+                allowance.open(iteration, seconds)
+            self.joint.open(iteration, seconds)
+
     def lengths(self, client: int) -> dict[str, float]:
-        """Return the queues that a client decides against and does not keep itself, by knob and name."""
+        """Return what a client decides against and does not keep itself, by knob and name.
+
+        These are queues or prices, and for hard budgets "NAME.left", what it may spend at most.
+        """
         found = {}
         for knob, rule in self._rules.items():
-            pressure = np.broadcast_to(rule.pressure, len(self._together[knob]))[client]
-            if self._together[knob][client] and np.isfinite(pressure):  # NaN of a rule without queues
+            if self._together[knob][client]:
+                pressure = np.broadcast_to(rule.pressure, len(self._together[knob]))[client]
                 found[knob] = float(pressure)
+                if (allowance := self._allowances.get(knob)) is not None:
+                    found[knob + LEFT] = float(allowance.left_each[client])
         for name, budget in self.joint.budgets.items():
             if not budget.is_local and (queue := int(budget.members[client])) >= 0:
-                found[name] = float(self.joint.queues[name].length[queue])
-        return found
+                found[name] = float(self.joint.queues[name].pressure[queue])
+                found[name + LEFT] = float(self.joint.allowances[name].left_each[queue])
+        # NaN of a rule without queues or of a price that has not begun; ∞ of a budget that is not hard.
+        return {name: value for name, value in found.items() if np.isfinite(value)}
 
-    def close(self, charged: Mapping[str, FloatArray]) -> None:
+    def close(self, reports: Mapping[str, FloatArray]) -> None:
         """End an iteration.
 
         Args:
-            charged: what each client reports, (N,), by metric.
+            reports: what each client reports, (N,), by the names of `metrics` and `firsts`.
         """
         for knob, rule in self._rules.items():
-            rule.charge(charged[CHARGED[knob]])
+            if isinstance(price := getattr(rule, "queue", None), LogPrice):
+                price.take_over(reports[knob + FIRST])
+            rule.charge(reports[CHARGED[knob]])
+            if (allowance := self._allowances.get(knob)) is not None:
+                allowance.spend(reports[SPENT[knob]])
         for name, budget in self.joint.budgets.items():
-            self.joint.charge(name, budget.members, charged[JOINT + name])
+            self.joint.charge(name, budget.members, reports[JOINT + name])
+            self.joint.spend(name, budget.members, reports[JOINT_SPENT + name])
         self.joint.close()
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that `close` needs."""
-        return [CHARGED[knob] for knob in self._rules] + [JOINT + name for name in self.joint.budgets]
+        """The metrics that `close` needs of costs."""
+        knobs = [metric for knob in self._rules for metric in (CHARGED[knob], SPENT[knob])]
+        joint = [kind + name for name in self.joint.budgets for kind in (JOINT, JOINT_SPENT)]
+        return list(dict.fromkeys(knobs + joint))
+
+    @property
+    def firsts(self) -> list[str]:
+        """The metrics that `close` needs of prices; NaN for a client that does not begin."""
+        return [knob + FIRST for knob in self._rules]
 
     def state(self) -> State:
-        return state_of(**self._rules, joint=self.joint)
+        return state_of(**self._memories)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        restore_all(state, **self._rules, joint=self.joint)
+        restore_all(state, **self._memories)
+        self._opened = -1
+
+    @property
+    def _memories(self) -> dict[str, object]:
+        allowances = {f"left_{knob}": own for knob, own in self._allowances.items()}
+        return {**self._rules, **allowances, "joint": self.joint, "clock": self._clock}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flexfl.clock import WallClock
 from flexfl.deploy.protocol.greeting import Hello
 from flexfl.deploy.protocol.messages import ProtocolError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
@@ -124,7 +125,7 @@ def server_job(plan: Plan) -> ServerJob:
     spec, clients = plan.spec, plan.spec.data.clients
     module = build_model(spec.model.name, spec.model.options, Streams(spec.train.seed))
     model = FlatModel(module, getattr(torch, spec.engine.dtype))
-    setup = build_setup(spec)
+    setup = replace(build_setup(spec), clock=WallClock())
     check_setup(setup, clients, model.dim)
     return ServerJob(
         name=plan.name,
@@ -175,7 +176,7 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
         run=hello.run,
         place=hello.place,
         clients=hello.clients,
-        setup=replace(build_setup(spec), importance=hello.importance),
+        setup=replace(build_setup(spec), importance=hello.importance, clock=WallClock()),
         learner=build_learner(spec, hello.place, Path(settings.data) if settings.data else None),
         learning_rate=spec.train.learning_rate,
         dtype=spec.engine.dtype,

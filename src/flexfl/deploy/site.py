@@ -90,6 +90,7 @@ class Site:
             learner.gradient,
             learner.evaluate,
             joint,
+            job.setup.clock,
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{job.run}.sqlite")

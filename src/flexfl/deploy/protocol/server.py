@@ -131,6 +131,7 @@ class Server:
         wanted = [name for name in self.waiting if names is None or name in names]
         asked = {name: replace(self._question(name), evaluate=evaluate, last=last) for name in wanted}
         if self.shared is not None:
+            self.shared.open(self.iteration)
             places = {name: place for place, name in enumerate(self.roster)}
             lengths = {name: self.shared.lengths(places[name]) for name in asked}
             asked = {name: replace(question, queues=lengths[name]) for name, question in asked.items()}
@@ -290,7 +291,12 @@ class Server:
             metric: np.clip([report.get(metric, 0.0) for report in reports], 0.0, _MOST_CHARGED)
             for metric in self.shared.metrics
         }
-        self.shared.close(charged)
+        first = {
+            metric: np.array([report.get(metric, np.nan) for report in reports])
+            for metric in self.shared.firsts
+        }
+        self.shared.open(self.iteration)
+        self.shared.close(charged | first)
 
     def _aggregate(self) -> Vector:
         """Return a = r + Σ w·v (line 10), in the order of the roster."""

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.algorithm.steps import accumulate, step_size
+from flexfl.clock import Clock, NoClock
 from flexfl.compress.message import Message
+from flexfl.control.allowance import RemoteAllowance
 from flexfl.control.joint import JointQueues
 from flexfl.control.knobs import Knob, Sender
+from flexfl.control.prices import RemoteJointPrice, RemotePrice
 from flexfl.control.queues import RemoteQueue
-from flexfl.control.shared import JOINT
+from flexfl.control.shared import FIRST, JOINT, JOINT_SPENT, LEFT
 from flexfl.deploy.protocol.messages import SPENT
 from flexfl.errors import NonFiniteError
 from flexfl.state import State, restore_all, state_of
@@ -57,6 +60,7 @@ class Trainer:
         gradient: the client's gradients.
         evaluate: how good a model is on its samples.
         joint: the queues of joint budgets that its decisions are charged to.
+        clock: of the run, as this client sees it.
     """
 
     compute: Knob
@@ -65,6 +69,7 @@ class Trainer:
     gradient: Gradient
     evaluate: Evaluate = lambda params: {}
     joint: JointQueues | None = None
+    clock: Clock = field(default_factory=NoClock)
 
     def step(self, t: int, x: Vector, e: Vector, used: int) -> StepResult:
         """Run lines 5 to 8 of iteration t.
@@ -94,7 +99,7 @@ class Trainer:
         [message], e, sending = self.uplink.send(t, b)  # P3.2, (17), lines 7–8
         metrics |= sending.record()
         metrics["uplink_objective"] = np.square(e, dtype=np.float64).sum()
-        metrics |= self._close_joint()
+        metrics |= self._first_prices() | self._close_joint()
         return StepResult(message, b, e, bool(computing.computed), metrics)
 
     def resend(self, t: int, components: int, nbytes: int) -> dict[str, Any]:
@@ -103,32 +108,53 @@ class Trainer:
         Returns:
             The metrics of the iteration.
         """
-        computing = self.compute.idle()
+        computing = self.compute.idle(t)
         sending = self.uplink.resend(t, components, nbytes)
         return computing.record() | sending.record() | self._close_joint()
+
+    def _first_prices(self) -> dict[str, float]:
+        """Return the prices that began in this iteration and that the server keeps from now on."""
+        return {
+            knob.role + FIRST: float(price.first)
+            for knob in (self.compute, self.uplink)
+            for price in knob.remote
+            if isinstance(price, RemotePrice)
+        }
 
     def _close_joint(self) -> dict[str, float]:
         """End the iteration of joint budgets; return what was charged to each."""
         if self.joint is None:
             return {}
         charged = {JOINT + name: float(charged.sum()) for name, charged in self.joint.charged.items()}
+        spent = {JOINT_SPENT + name: float(spent.sum()) for name, spent in self.joint.spent.items()}
         self.joint.close()
-        return charged
+        return charged | spent
 
     def learn(self, lengths: Mapping[str, float]) -> None:
         """Take over the queues that the server keeps, by knob or name of a joint budget."""
         for knob in (self.compute, self.uplink):
             for queue in knob.remote:
-                queue.learn(lengths[knob.role])
-        for name, joint in ({} if self.joint is None else self.joint.queues).items():
-            if isinstance(joint, RemoteQueue) and joint.budget.size:
+                if isinstance(queue, RemotePrice):
+                    queue.learn(lengths.get(knob.role))
+                else:
+                    queue.learn(lengths[knob.role])
+            if isinstance(knob.allowance, RemoteAllowance):
+                knob.allowance.learn(lengths.get(knob.role + LEFT))
+        if self.joint is None:
+            return
+        for name, joint in self.joint.queues.items():
+            if isinstance(joint, RemoteQueue | RemoteJointPrice) and self.joint.budgets[name].limits.size:
                 joint.learn(lengths[name])
+                allowance = self.joint.allowances[name]
+                if isinstance(allowance, RemoteAllowance):
+                    allowance.learn(lengths.get(name + LEFT))
 
     @property
     def totalled(self) -> tuple[str, ...]:
         """The metrics that are also reported as totals, so that the cost of a lost answer is not lost."""
         charged = ("compute_cost",) if self.compute.remote else ()
-        return SPENT + charged + tuple(JOINT + name for name in (self.joint.queues if self.joint else ()))
+        names = self.joint.queues if self.joint else ()
+        return SPENT + charged + tuple(kind + name for name in names for kind in (JOINT, JOINT_SPENT))
 
     def skip(self, iterations: int) -> None:
         """Let iterations pass in which the client took no part: it spends nothing."""
@@ -138,7 +164,11 @@ class Trainer:
             self._close_joint()
 
     def state(self) -> State:
-        return state_of(compute=self.compute, uplink=self.uplink, joint=self.joint)
+        return state_of(**self._memories)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        restore_all(state, compute=self.compute, uplink=self.uplink, joint=self.joint)
+        restore_all(state, **self._memories)
+
+    @property
+    def _memories(self) -> dict[str, object]:
+        return {"compute": self.compute, "uplink": self.uplink, "joint": self.joint, "clock": self.clock}

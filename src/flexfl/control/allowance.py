@@ -1,0 +1,212 @@
+"""What may still be spent: a budget with its horizon, the whole run or a window of time.
+
+A budget is an average for each iteration, a total for the run, or a rate such as 50 MB a month. With T known
+each of them is an amount M for a period, and what is left of it is shared out over the iterations left:
+
+    φ̃_t = (M − spent) / (iterations left)
+
+A hard budget is also a limit: `left` is what a decision may cost at most, so that M is never exceeded. For a
+rate the periods are windows of its time, one after the other from the beginning of the run.
+
+Legend: M amount of a period · φ̃ nominal share of an iteration · φ̃_t share of this iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.arrays import FloatArray, IntArray, Number
+from flexfl.state import State
+
+_SMOOTHING = 0.1
+_MOST = 10.0
+"""φ̃_t is at most so many times φ̃: after a long quiet stretch, spending grows and does not explode."""
+
+
+class HasPeriod(Protocol):
+    """A budget (`control.budget`) or a joint one: what its limits are for."""
+
+    @property
+    def per(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+class Allowance:
+    """What the entities of a budget may spend in this iteration.
+
+    Args:
+        budget: what its limits are for: an iteration, the run, or a time.
+        limits: one for each queue, (Q,) or (); ∞ is no limit.
+        iterations: T; 0 if it is not known, and an average then has no period.
+        members: the queue of each entity, where entities share; by default each has its own.
+        hard: whether the amount of a period may never be exceeded.
+        sharing: how many decisions share each queue in an iteration, (Q,).
+
+    Attributes:
+        nominal: φ̃, (Q,); NaN for a rate until an iteration was timed.
+        target: φ̃_t, (Q,); φ̃ for an average that is not hard.
+        left: what may be spent of this period's amount, (Q,); ∞ where the budget is not hard.
+        total: what was spent since the beginning, (Q,).
+        jumps: how often the clock went backwards; such steps count as no time.
+    """
+
+    remote = False
+    """Whether the server keeps it."""
+
+    def __init__(
+        self,
+        budget: HasPeriod,
+        limits: Number,
+        *,
+        iterations: int = 0,
+        members: IntArray | None = None,
+        hard: bool = False,
+        sharing: Number | IntArray = 1,
+    ) -> None:
+        self.limits = np.asarray(limits, dtype=np.float64)
+        self._per, self._window = budget.per, budget.seconds
+        self._iterations, self.members, self.sharing = iterations, members, np.asarray(sharing)
+        self.hard = hard and (iterations > 0 or self._per == "time")
+        self.jumps = 0
+        self.total = np.zeros(self.limits.shape)
+        self._spent = np.zeros(self.limits.shape)  # in this period
+        self._last = self._pace = math.nan  # what the clock said; seconds of an iteration
+        self._elapsed, self._begun = 0.0, 0.0  # seconds, of the run and until this period began
+        self.nominal = self.target = self._share()
+        self.left = self._left(0.0)
+
+    def open(self, iteration: int, seconds: float = math.nan, idle: Number = 0.0) -> None:
+        """Begin an iteration.
+
+        Args:
+            iteration: t.
+            seconds: since the run began, by its clock.
+            idle: what an iteration costs each queue whatever is decided: so much is kept back for every
+                one that is left.
+        """
+        if self._per == "time":
+            self._advance(seconds)
+        self.nominal, remaining = self._share(), self._remaining(iteration)
+        if self._per == "iteration" and not self.hard:
+            self.target = self.nominal
+        else:
+            rest = (self._amount(remaining) - self._spent) / remaining
+            self.target = np.minimum(np.maximum(rest, 0.0), _MOST * self.nominal)
+        self.left = self._left(self.by_queue(idle) * (remaining - 1) if np.any(idle) else 0.0)
+
+    def spend(self, spent: Number) -> None:
+        """Take note of what each entity has spent in this iteration."""
+        by_queue = self.by_queue(spent)
+        self._spent, self.total = self._spent + by_queue, self.total + by_queue
+
+    def by_queue(self, values: Number) -> FloatArray:
+        """Return the sum over the members of each queue, given one for each entity."""
+        if self.members is None:
+            return np.asarray(values, dtype=np.float64)
+        summed = np.zeros(self.limits.shape)
+        np.add.at(summed, self.members, values)
+        return summed
+
+    def by_entity(self, values: Number) -> FloatArray:
+        """Return the number of each entity's queue."""
+        found = np.asarray(values)
+        return found if self.members is None else np.asarray(found[self.members])
+
+    @property
+    def left_each(self) -> FloatArray:
+        """What each entity may spend at most: an even share of what is left, since others decide too."""
+        return self.by_entity(self.left / self.sharing)
+
+    @property
+    def nominal_each(self) -> FloatArray:
+        """φ̃ of each entity; a shared one is divided evenly."""
+        return self.by_entity(self.nominal / self.sharing)
+
+    @property
+    def allowed(self) -> FloatArray:
+        """What may be spent in all: by the whole run, or at a rate until now."""
+        return self.limits * self._elapsed / self._window if self._per == "time" else self._amount(0)
+
+    def _advance(self, seconds: float) -> None:
+        """Take note of the time; begin another window when one is over."""
+        if math.isnan(self._last):
+            self._elapsed = max(0.0, seconds)
+        else:
+            self.jumps += seconds < self._last
+            step = max(0.0, seconds - self._last)
+            known = math.isfinite(self._pace)
+            self._pace = self._pace + _SMOOTHING * (step - self._pace) if known else step
+            self._elapsed += step
+        self._last = seconds
+        if self.hard and self._elapsed - self._begun >= self._window:
+            self._begun = self._elapsed // self._window * self._window
+            self._spent = np.zeros(self.limits.shape)
+
+    def _remaining(self, iteration: int) -> float:
+        """Return how many iterations this period still has, this one included; at least 1."""
+        in_run = max(1.0, self._iterations - iteration) if self._iterations else math.inf
+        if self._per != "time":
+            return in_run
+        if not self._pace > 0:
+            return 1.0
+        in_window = (self._begun + self._window - self._elapsed) / self._pace
+        return max(1.0, min(in_run, in_window) if self.hard or math.isinf(in_run) else in_run)
+
+    def _amount(self, remaining: float) -> FloatArray:
+        """Return M; of a window in which the run will end, the part until then."""
+        if self._per == "run":
+            return self.limits
+        if self._per == "iteration":
+            return self.limits * self._iterations
+        lasts = self._elapsed - self._begun + remaining * (self._pace if self._pace > 0 else 0.0)
+        return self.limits * (min(1.0, lasts / self._window) if self.hard else lasts / self._window)
+
+    def _share(self) -> FloatArray:
+        """Return φ̃."""
+        if self._per == "iteration":
+            return self.limits
+        if self._per == "run":
+            return self.limits / max(1, self._iterations)
+        return self.limits * ((self._pace if self._pace > 0 else math.nan) / self._window)
+
+    def _left(self, reserve: Number) -> FloatArray:
+        if not self.hard:
+            return np.full(self.limits.shape, np.inf)
+        amount = self.limits if self._per == "time" else self._amount(0)
+        return np.maximum(0.0, amount - self._spent - reserve)
+
+    def state(self) -> State:
+        clock = np.array([self._last, self._pace, self._elapsed, self._begun])
+        spent = {"spent": self._spent, "total": self.total}
+        return spent | ({"clock": clock} if self._per == "time" else {})
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        for name in ("spent", "total"):
+            if np.size(state[name]) != self.limits.size:
+                raise ValueError(f"{name} must have {self.limits.size} numbers, got {np.size(state[name])}")
+        self._spent, self.total = (
+            np.array(state[name], dtype=float).reshape(self.limits.shape) for name in ("spent", "total")
+        )
+        if self._per == "time":
+            self._last, self._pace, self._elapsed, self._begun = map(float, state["clock"])
+
+
+class RemoteAllowance(Allowance):
+    """An allowance that the server keeps, since others spend from it too; it sends what is left."""
+
+    remote = True
+    _sent: FloatArray = np.asarray(np.inf)
+
+    def learn(self, left: float | None) -> None:
+        """Take over what the server has sent: what this entity may spend at most; None for no limit."""
+        self._sent = np.asarray(np.inf if left is None else left, dtype=np.float64)
+
+    @property
+    def left_each(self) -> FloatArray:
+        return self._sent

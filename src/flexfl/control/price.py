@@ -1,0 +1,168 @@
+"""A price instead of a queue and V: nothing to tune, and no unit matters.
+
+P3.2 with λ for Φ/V reads  min ‖b − v‖² + λ·φ(v): λ is what a unit of cost must bring. It rises while more
+is spent than the budget, and falls while less is, by its logarithm:
+
+    ln λ ← ln λ + κ·(φ − φ̃_t) / φ̃
+
+so that a cost and a budget in other units give the same decisions, and after T iterations with a constant
+φ̃ the relative violation is exactly ln(λ_T/λ_0) / (κT) (docs/concepts/guarantees.md). With the horizon known
+φ̃_t is what is left, shared out over the iterations left (`control.allowance`).
+
+Deviation: the paper has queues, V and W; `Online` is that. Legend: λ price of sending · μ price of
+computing · κ step · φ̃ budget of an iteration, φ̃_t in this one · E_k energy of the k largest components.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
+from flexfl.compress.base import Choices
+from flexfl.control.allowance import Allowance
+from flexfl.control.baselines import FixedCompute, SendAll
+from flexfl.control.joint import JointBudget, JointView
+from flexfl.control.joint_cost import JointCost
+from flexfl.control.objective import cost_of_some
+from flexfl.control.online import OnlineCompute, OnlineSend
+from flexfl.control.policy import ComputeRule, Scope, SendRule
+from flexfl.control.prices import JointPrice, LogPrice
+from flexfl.costs.base import Cost
+from flexfl.costs.linear import Affine
+from flexfl.parameters import Rule as NumberRule
+from flexfl.parameters import Share
+from flexfl.streams import Moment
+
+_LEAST = NumberRule(
+    "must be in [0, 1]", lambda number: 0 <= number <= 1, "the least q; 0 for no bound", per_client=True
+)
+
+
+_CLEAR = 0.99
+"""At just the largest ratio the first message would be a tie, which rounding would decide."""
+
+
+def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Return the most that a unit of cost can bring, max_k E_k / φ(k), and φ at that k, of those wanted.
+
+    For φ = β + γ·k and top-k by Dinkelbach's method: at the ratio ρ the set that gains most is
+    {j : b_j² > ρ·γ}, whose own ratio is the next ρ; it never falls, and ends at the largest.
+    """
+    energy = choices.energy
+    ratio, spent = np.zeros(energy.shape), np.zeros(energy.shape)
+    if isinstance(cost, Affine) and choices.largest_first:
+        gamma = cost.per_component
+        for _ in range(100):
+            k, gained = choices.above(np.sqrt(ratio * gamma))
+            price = cost(k)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found = np.where(wanted & (k > 0) & (price > 0), gained / price, ratio)
+            rises = found > ratio * (1 + 1e-12)
+            ratio, spent = np.where(rises, found, ratio), np.where(rises, price, spent)
+            if not rises.any():
+                break
+        return ratio, spent
+    flat = ratio.reshape(-1), spent.reshape(-1), energy.reshape(-1)
+    for place in np.flatnonzero(wanted).tolist():
+        offers = choices.offers(place)
+        price = cost_of_some(cost, np.array([place]), energy.shape)(offers.components[:, None])[:, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.where((price > 0) & np.isfinite(price), (flat[2][place] - offers.kept) / price, 0.0)
+        best = int(np.argmax(found))
+        flat[0][place], flat[1][place] = found[best], price[best]
+    return ratio, spent
+
+
+class PriceCompute(OnlineCompute):
+    """Solves P3.1 at a price: min 1/q + μ·λ(q), with λ = α·q  q = min{1, 1/√(μα)}.
+
+    μ begins where the expected cost is the budget: μ₀ = α̂/λ̃², with α̂ = E[α] where that is known, else the
+    first α. A rate whose iterations have not been timed yet has no price, and q = 1.
+    """
+
+    queue: LogPrice  # type: ignore[assignment]
+
+    def __init__(
+        self, price: LogPrice, joint: JointView | None, least: Number, mean_cost: Number | None
+    ) -> None:
+        super().__init__(price, 1.0, joint, least)  # type: ignore[arg-type]
+        self._mean = mean_cost
+
+    def decide(self, cost: Cost, moment: Moment) -> FloatArray:
+        ones = np.ones(moment.shape)
+        if (waiting := self.queue.waiting).any():
+            own = cost.knob_cost if isinstance(cost, JointCost) else cost
+            alpha = np.asarray(own(ones) if self._mean is None else self._mean * ones)
+            known = waiting & np.isfinite(alpha) & (alpha > 0)
+            with np.errstate(invalid="ignore"):
+                self.queue.begin(
+                    np.where(known, alpha / np.square(self.queue.allowance.nominal_each), np.nan)
+                )
+        if self.joint is not None:
+            self.joint.begin(cost, lambda own, waiting, budget: own(ones) / np.square(budget))
+        return super().decide(cost, moment)
+
+
+class PriceSend(OnlineSend):
+    """Solves P3.2 (or P3.3) at a price: min ‖b − v‖² + λ·φ(v).
+
+    λ begins on the first b that is not zero with λ₀ = 0.99 · max_k E_k/φ(k) · max{1, φ at that k / φ̃}: one
+    message is worth it, or as many times less as it is dearer than an iteration's budget.
+    """
+
+    queue: LogPrice  # type: ignore[assignment]
+
+    def __init__(self, price: LogPrice, tradeoff: Number, joint: JointView | None) -> None:
+        super().__init__(price, tradeoff, joint)  # type: ignore[arg-type]
+
+    def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
+        energy, price = choices.energy, self.queue
+        if (waiting := price.waiting & (energy > 0)).any():
+            own = cost.knob_cost if isinstance(cost, JointCost) else cost
+            price.begin(self._first(own, choices, waiting, price.allowance.nominal_each))
+        if self.joint is not None:
+            self.joint.begin(cost, lambda own, waiting, budget: self._first(own, choices, waiting, budget))
+        held = ~price.unlimited & np.isnan(price.pressure)  # nothing to weigh, or no budget known yet
+        amounts = super().decide(cost, choices, moment)
+        return np.where(held, 0, amounts) if held.any() else amounts
+
+    def _first(self, cost: Cost, choices: Choices, wanted: BoolArray, budget: FloatArray) -> FloatArray:
+        """Return the first price of those wanted; NaN for the others."""
+        wanted = wanted & (choices.energy > 0)
+        ratio, spent = best_ratio(cost, choices, wanted)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            first = _CLEAR * self.tradeoff * ratio * np.maximum(1.0, spent / budget)
+        return np.where(wanted, first, np.nan)
+
+
+@dataclass(frozen=True)
+class Price:
+    """Keeps to budgets by a price for each, with nothing to tune. A knob without a budget is not controlled.
+
+    Budgets are kept to the end: with T known, no entity spends more than T times its average (`hard` = false
+    lets the average come to the budget only). `step` is κ; `min_prob` the least q.
+    """
+
+    step: Share = 0.03
+    min_prob: Annotated[Any, _LEAST] = 0.0
+    keeps_totals: ClassVar[bool] = True
+    follows_clock: ClassVar[bool] = True
+    uses_horizon: ClassVar[bool] = True
+
+    def compute_rule(self, scope: Scope) -> ComputeRule:
+        if scope.budget is None and scope.joint is None:
+            return FixedCompute()
+        mean = None if scope.mean_cost is None else scope.entities.pick(scope.mean_cost)
+        return PriceCompute(scope.price(self.step), scope.joint, scope.pick(self.min_prob), mean)
+
+    def send_rule(self, scope: Scope) -> SendRule:
+        if scope.budget is None and scope.joint is None:
+            return SendAll()
+        return PriceSend(scope.price(self.step), np.square(scope.importance), scope.joint)
+
+    def joint_queue(self, budget: JointBudget, allowance: Allowance) -> LogPrice:
+        """Return the prices of a joint budget: factors of what each knob began with."""
+        return JointPrice(allowance, self.step)
