@@ -109,6 +109,26 @@ def parse_amount(text: str) -> Amount:
     return Amount(value, found, "time", float(period.to("second").magnitude))
 
 
+def amount_of(given: float | str) -> Amount:
+    """Return a budget as a spec has it: a number is an average of abstract costs.
+
+    >>> amount_of(0.01)
+    Amount(value=0.01, unit='', per='iteration', seconds=nan)
+    """
+    return parse_amount(given) if isinstance(given, str) else Amount(float(given), "", "iteration")
+
+
+def average(amount: Amount, iterations: int, pace: float = math.nan) -> float:
+    """Return what a budget comes to in an iteration, of T that take `pace` seconds each.
+
+    >>> average(parse_amount("20 MB"), 1000), average(parse_amount("30 s / hour"), 10, pace=60)
+    (20000.0, 0.5)
+    """
+    if amount.per == "iteration":
+        return amount.value
+    return amount.value / max(1, iterations) if amount.per == "run" else amount.value * pace / amount.seconds
+
+
 def convert(text: str, unit: str) -> float:
     """Return the number that a text stands for, in `unit`.
 

@@ -50,8 +50,15 @@ SETTINGS = {
             },
         },
     },
+    "price": {"control": {"policy": "price"}},
     "weights": {"data": {"weights": [0.4, 0.3, 0.2, 0.1]}},
     "full": {"control": {"policy": "full"}, "budget": {}},
+}
+
+
+SETTINGS |= {
+    f"price, {name}": SETTINGS[name] | {"control": {"policy": "price"}}
+    for name in ("packets", "own cost with a memory", "shared budgets", "joint budgets", "weights")
 }
 
 

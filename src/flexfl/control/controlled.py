@@ -97,6 +97,11 @@ class Controlled:
         return moment, cost
 
     @property
+    def seconds(self) -> float:
+        """Seconds since the run began, by its clock."""
+        return self._clock.seconds
+
+    @property
     def _hard(self) -> bool:
         own = self.allowance is not None and self.allowance.hard
         return own or (self._joint is not None and self._joint.hard)

@@ -106,7 +106,7 @@ class Setup:
         policy = self.policy.policies[knob] if isinstance(self.policy, ByKnob) else self.policy
         return budget.per == "run" or bool(getattr(policy, "keeps_totals", False))
 
-    def _allowance(self, role: str, entities: Entities) -> Allowance | None:
+    def allowance(self, role: str, entities: Entities) -> Allowance | None:
         """Return the budget of these entities with its horizon; None without a budget."""
         budget = self.budgets.get(role)
         if budget is None:
@@ -176,5 +176,5 @@ class Setup:
             getattr(self.costs[role], "mean_cost", None),
             np.asarray(1.0) if entities.server else entities.pick(self.importance),
             None if joint is None else joint.view(role, entities),
-            allowance=self._allowance(role, entities),
+            allowance=self.allowance(role, entities),
         )

@@ -58,7 +58,7 @@ class ServerJob:
         wait: seconds that the start waits for clients.
         latest: the age in iterations beyond which an update is refused; None to accept any.
         by_client: record each client's numbers, too.
-        budgets: the mean budget of each knob; None for no limit.
+        budgets, rates, units: of the knobs, as `results.observer.Progress` has them.
         notes: what the run does that its settings do not show.
         observers: the trackers of the spec.
     """
@@ -79,5 +79,7 @@ class ServerJob:
     latest: int | None
     by_client: bool
     budgets: Mapping[str, float | None]
+    rates: Mapping[str, tuple[float, float]]
+    units: Mapping[str, str]
     notes: Sequence[str]
     observers: Sequence[Observer] = ()

@@ -21,9 +21,14 @@ from flexfl.deploy.protocol.greeting import Hello
 from flexfl.deploy.protocol.messages import ProtocolError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.errors import Fault, FlexFLError, InputError
-from flexfl.parameters import KNOBS
-from flexfl.results.run import mean_budget
-from flexfl.spec.build import build_setup, build_trackers, check_setup, packages
+from flexfl.spec.build import (
+    budget_terms,
+    build_setup,
+    build_trackers,
+    check_budgets,
+    check_setup,
+    packages,
+)
 from flexfl.spec.load import to_toml
 from flexfl.spec.schema import Spec, parse
 from flexfl.streams import Streams
@@ -127,6 +132,7 @@ def server_job(plan: Plan) -> ServerJob:
     model = FlatModel(module, getattr(torch, spec.engine.dtype))
     setup = replace(build_setup(spec), clock=WallClock())
     check_setup(setup, clients, model.dim)
+    check_budgets(setup, clients, model.dim)
     return ServerJob(
         name=plan.name,
         roster=plan.roster,
@@ -143,7 +149,7 @@ def server_job(plan: Plan) -> ServerJob:
         wait=spec.deploy.wait,
         latest=spec.deploy.latest,
         by_client=spec.record.clients,
-        budgets={knob: mean_budget(getattr(spec.budget, knob), clients=clients) for knob in KNOBS},
+        **budget_terms(spec, setup),
         notes=[*spec.notes(), *setup.unused_budgets(clients, model.dim)],
         observers=build_trackers(spec),
     )

@@ -46,7 +46,7 @@ class Record:
         self._job, self._directory, self._server = job, directory, server
         self._writer = DirectoryWriter(directory, job.by_client, commit_every=math.inf)
         self._observers = Observers([self._writer, *job.observers, *observers])
-        self.progress = Progress(job.iterations, budgets=job.budgets)
+        self.progress = Progress(job.iterations, budgets=job.budgets, rates=job.rates, units=job.units)
         self._begun = False
 
     def begin(self) -> None:
@@ -71,6 +71,7 @@ class Record:
                 spec=job.spec,
                 budgets=job.budgets,
                 notes=job.notes,
+                units=job.units,
             )
         )
         for number in sorted(server.records):
@@ -100,7 +101,11 @@ class Record:
         """Return for each knob with a budget who is worst off so far (`results.accounts.worst`)."""
         done, names = self.progress.iteration, list(self._server.roster)
         totals, budget = self._directory.store.totals(done), self._job.spec.get("budget", {})
-        found = {knob: worst(totals, done, knob, budget.get(knob), names) for knob in KNOBS}
+        pace = self.progress.clock / max(1, done)
+        found = {
+            knob: worst(totals, done, knob, budget.get(knob), names, pace, self._job.iterations)
+            for knob in KNOBS
+        }
         return {knob: entry for knob, entry in found.items() if entry is not None}
 
     def finish(self, evaluation: Mapping[str, float | None], **more: Any) -> dict[str, Any]:
@@ -135,6 +140,7 @@ def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
     losses = [metrics["batch_loss"] for metrics in answers.values() if "batch_loss" in metrics]
     row |= {
         "iteration": record["iteration"],
+        "clock": record.get("clock", float("nan")),
         "senders": int(np.count_nonzero(row["uplink_components"])),
         "batch_loss": float(np.mean(losses)) if losses else float("nan"),
     }

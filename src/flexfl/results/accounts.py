@@ -8,13 +8,14 @@ is charged only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
+from flexfl.units import Amount, amount_of, average
 
 # Spent and charged differ if they do by more than this share, and by more than so many standard errors.
 _CLOSE = 0.02
@@ -37,6 +38,9 @@ def account(
     budget: float | None,
     given: Any,
     names: Sequence[str] = (),
+    unit: str = "",
+    pace: float = np.nan,
+    horizon: int = 0,
 ) -> dict[str, Any]:
     """Return what was spent on a knob, as a summary has it.
 
@@ -47,10 +51,13 @@ def account(
         budget: The mean budget; None for no limit.
         given: The budget as the spec has it.
         names: Names of the clients; by default their numbers.
+        unit: Of the costs.
+        pace: Seconds of an iteration, for budgets that go by the clock.
+        horizon: T, for totals; by default the iterations so far.
 
     Returns:
-        Averages `spent` and `charged`, whether they `agree` apart from sampling noise, the `budget`, and
-        the `worst` client (see `worst`).
+        Averages `spent` and `charged`, whether they `agree` apart from sampling noise, the `budget`, the
+        `worst` client (see `worst`), and the `unit` where there is one.
     """
     spent, charged = iterations[SPENT_COLUMN[knob]], iterations[CHARGED_COLUMN[knob]]
     return {
@@ -58,8 +65,8 @@ def account(
         "charged": _mean(charged),
         "agree": agree(spent, charged),
         "budget": budget,
-        "worst": worst(totals, len(spent), knob, given, names),
-    }
+        "worst": worst(totals, len(spent), knob, given, names, pace, horizon),
+    } | ({"unit": unit} if unit else {})
 
 
 def agree(spent: FloatArray, charged: FloatArray) -> bool:
@@ -79,7 +86,13 @@ def agree(spent: FloatArray, charged: FloatArray) -> bool:
 
 
 def worst(
-    totals: Totals, iterations: int, knob: str, given: Any, names: Sequence[str] = ()
+    totals: Totals,
+    iterations: int,
+    knob: str,
+    given: Any,
+    names: Sequence[str] = (),
+    pace: float = np.nan,
+    horizon: int = 0,
 ) -> dict[str, dict[str, Any]] | None:
     """Return who is worst off: whose average is the largest share of its budget.
 
@@ -89,6 +102,8 @@ def worst(
         knob: compute, uplink or downlink; there is only one server, so it has no worst.
         given: The budget as the spec has it: a number, a list, or a table of shared budgets.
         names: Names of the clients; by default their numbers.
+        pace: Seconds of an iteration, for budgets that go by the clock.
+        horizon: T, for totals; by default `iterations`.
 
     Returns:
         The worst by `spent` and the worst by `charged`, each with `who` it is, its `clients` (several if they
@@ -100,22 +115,24 @@ def worst(
     spent, charged = (totals[name] for name in _SUMS[knob])
     if spent.ndim == 0 or not np.isfinite(spent + charged).all():
         return None
-    limits, members = limits_of(given, len(spent))
+    limits, members = limits_of(
+        given, len(spent), lambda amount: average(amount, horizon or iterations, pace)
+    )
     if not np.isfinite(limits).any():
         return None
-    averages = {
+    means = {
         by: np.bincount(members, weights=sums, minlength=len(limits)) / iterations
         for by, sums in (("spent", spent), ("charged", charged))
     }
     found = {}
-    for by, average in averages.items():
-        place = int(np.argmax(average / limits))
+    for by, mean in means.items():
+        place = int(np.argmax(mean / limits))
         clients = np.flatnonzero(members == place).tolist()
         found[by] = {
             "who": _who(clients, names),
             "clients": clients,
-            "spent": float(averages["spent"][place]),
-            "charged": float(averages["charged"][place]),
+            "spent": float(means["spent"][place]),
+            "charged": float(means["charged"][place]),
             "budget": float(limits[place]),
         }
     return found
@@ -126,26 +143,38 @@ def share(entry: Mapping[str, Any], by: str = "spent") -> float:
     return float(entry[by] / entry["budget"])
 
 
-def limits_of(given: Any, clients: int) -> tuple[FloatArray, IntArray]:
+def limits_of(
+    given: Any, clients: int, measure: Callable[[Amount], float] = lambda amount: amount.value
+) -> tuple[FloatArray, IntArray]:
     """Return the limit of each budget, and the budget of each client, (N,).
 
     Args:
-        given: A budget as the spec has it: a number, a list, or a table of shared budgets.
+        given: A budget as the spec has it: a number or a text, a list, or a table of shared budgets.
         clients: N.
+        measure: Returns the number that an amount stands for; by default its value in its unit.
 
-    >>> limits_of({"shared": [{"clients": [0, 2], "limit": 4.0}], "others": 1.0}, 4)
-    (array([4., 1., 1.]), array([0, 1, 0, 2]))
+    >>> limits_of({"shared": [{"clients": [0, 2], "limit": "4 kB"}], "others": "1 kB"}, 4)
+    (array([4000., 1000., 1000.]), array([0, 1, 0, 2]))
     """
+    if isinstance(given, list):
+        return np.array([measure(amount_of(one)) for one in given]), np.arange(clients)
     if not isinstance(given, Mapping):
-        return np.broadcast_to(np.asarray(given, dtype=float), (clients,)), np.arange(clients)
+        return np.full(clients, measure(amount_of(given))), np.arange(clients)
     members = np.full(clients, -1)
-    limits = [float(group["limit"]) for group in given["shared"]]
+    limits = [measure(amount_of(group["limit"])) for group in given["shared"]]
     for queue, group in enumerate(given["shared"]):
         members[group["clients"]] = queue
     alone = np.flatnonzero(members < 0)
     members[alone] = len(limits) + np.arange(len(alone))
     rest = given.get("others")
-    return np.array(limits + [np.inf if rest is None else rest] * len(alone)), members
+    return np.array(limits + [np.inf if rest is None else measure(amount_of(rest))] * len(alone)), members
+
+
+def first_amount(given: Any) -> Amount:
+    """Return one of the amounts of a budget, which all have the same unit and period."""
+    if isinstance(given, Mapping):
+        given = given["shared"][0]["limit"]
+    return amount_of(given[0] if isinstance(given, list) else given)
 
 
 def _who(clients: Sequence[int], names: Sequence[str]) -> str:

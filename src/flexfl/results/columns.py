@@ -3,7 +3,8 @@
 Costs are per iteration; budgets limit their averages over iterations. `compute_cost` is the
 expected cost λ(q) that the queue is charged, `compute_spent` is the realised cost: λ(1) if the
 client computed, λ(0) if not. Queues are the lengths that the iteration's decisions were based
-on. Objectives are the terms of P2.1–P2.3: 1/q, ‖b − v‖² and ‖a − u‖²; smaller is better.
+on. Objectives are the terms of P2.1–P2.3: 1/q, ‖b − v‖² and ‖a − u‖²; smaller is better. `clock` is
+when the iteration ended, in seconds since the run began, by the run's clock (`flexfl.clock`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ COMPUTED = "computed"
 """Per client 1 if it computed, else 0; the store keeps the sum over clients under this name."""
 
 PER_ITERATION = (
+    "clock",
     "computed",
     "senders",
     "batch_loss",

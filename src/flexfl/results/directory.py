@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flexfl.errors import RunDirectoryError
 from flexfl.results.checkpoint import Arrays, read_checkpoint, write_checkpoint
 from flexfl.results.files import write_text
-from flexfl.results.observer import Observer, Progress
+from flexfl.results.observer import Observer, Progress, RunInfo
 from flexfl.results.partition import Partition
 from flexfl.results.run import (
     METRICS_FILE,
@@ -313,6 +313,9 @@ class DirectoryWriter(Observer):
     def __init__(self, directory: RunDirectory, by_client: bool, commit_every: float = 2.0) -> None:
         self._directory, self._by_client, self._commit_every = directory, by_client, commit_every
         self._committed = time.monotonic()
+
+    def begin(self, run: RunInfo) -> None:
+        self._directory.store.set_meta("units", json.dumps(dict(run.units)))
 
     def iteration(self, progress: Progress, record: Mapping[str, Any]) -> None:
         self._directory.store.add_iteration(record)

@@ -37,8 +37,9 @@ class RunInfo:
         iterations: T, how many the run will have in all.
         start: the iteration that it begins or resumes with.
         spec: the resolved settings, as TOML knows them.
-        budgets: the mean budget of each knob; None for no limit.
+        budgets: the mean budget of each knob for an iteration; None for no limit, or one by the clock.
         notes: what the run does that its settings do not show.
+        units: what the costs of each knob are counted in; no entry for abstract costs.
     """
 
     path: Path | None
@@ -49,6 +50,7 @@ class RunInfo:
     spec: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, float | None] = field(default_factory=dict)
     notes: Sequence[str] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 class Observer:
@@ -102,7 +104,11 @@ class Observers(Observer):
 
 @dataclass
 class Progress:
-    """Passed to observers; covers the whole run so far."""
+    """Passed to observers; covers the whole run so far.
+
+    `budgets` are for an iteration; those that go by the clock are set by `rates`, (amount, seconds), as
+    iterations are timed. `units` are what costs are counted in.
+    """
 
     total: int
     iteration: int = 0
@@ -110,6 +116,9 @@ class Progress:
     evaluation: Mapping[str, float | None] = field(default_factory=dict)
     budgets: Mapping[str, float | None] = field(default_factory=dict)
     seconds_before: float = 0.0
+    units: Mapping[str, str] = field(default_factory=dict)
+    rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    clock: float = float("nan")
     _spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KNOBS, 0.0))
     _clock: float = field(default_factory=time.perf_counter)
 
@@ -137,6 +146,14 @@ class Progress:
         self._spent["compute"] += float(np.mean(record["compute_spent"]))
         self._spent["uplink"] += float(np.mean(record["uplink_cost"]))
         self._spent["downlink"] += record["downlink_cost"]
+        self._set_clock(record.get("clock", self.clock))
+
+    def _set_clock(self, seconds: float) -> None:
+        self.clock = float(seconds)
+        if self.rates and np.isfinite(self.clock) and self.iteration:
+            pace = self.clock / self.iteration
+            by_clock = {knob: amount * pace / window for knob, (amount, window) in self.rates.items()}
+            self.budgets = {**self.budgets, **by_clock}
 
     def resume(self, run: Run, iteration: int, seconds: float) -> None:
         """Continue from what an earlier process has done.
@@ -151,6 +168,8 @@ class Progress:
         for knob in KNOBS:
             average = run.average_cost(knob)
             self._spent[knob] = float(average[-1]) * len(average) if len(average) else 0.0
+        if len(clock := run.iterations["clock"]):
+            self._set_clock(clock[-1])
         if len(run.evaluations["iteration"]):
             last = {name: float(column[-1]) for name, column in run.evaluations.items()}
             self.evaluation = {name: None if np.isnan(value) else value for name, value in last.items()}
@@ -167,12 +186,13 @@ class Live:
     average_cost: Mapping[str, float]
     seconds_left: float | None
     more: Mapping[str, Any] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, progress: Progress, **more: Any) -> Live:
         """Return a snapshot of `progress`, with additional fields `more`."""
         metrics = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
-        return cls(progress.total, progress.iteration, *metrics, more)
+        return cls(progress.total, progress.iteration, *metrics, more, progress.units)
 
     @classmethod
     def failed(cls, error: str) -> Live:

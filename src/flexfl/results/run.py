@@ -18,6 +18,7 @@ from flexfl.results.accounts import account, limits_of
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
 from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore
+from flexfl.units import average
 
 _RECENT = 10
 SPEC_FILE, METRICS_FILE, SUMMARY_FILE = "spec.toml", "metrics.sqlite", "summary.json"
@@ -41,6 +42,7 @@ class Run:
         model: A fingerprint of the network: its parameter names and shapes.
         start: A digest of the parameters it began with.
         notes: Remarks about the run: what its numbers do not show.
+        units: What the costs of each knob are counted in; without an entry, the paper's abstract costs.
         objects: What objects passed in Python were, and one's own code; as text by name (`flexfl.identity`).
 
     Raises:
@@ -58,6 +60,7 @@ class Run:
             self.start = store.meta("start")
             self.notes: list[str] = json.loads(store.meta("notes") or "[]")
             self.objects: dict[str, str] = json.loads(store.meta("objects") or "{}")
+            self.units: dict[str, str] = json.loads(store.meta("units") or "{}")
             self.iterations = _cut(store.iterations(), until)
             self.evaluations = _cut(store.evaluations(), None if until is None else until + 1)
             self.totals = store.totals(len(self.iterations["iteration"]))
@@ -125,12 +128,33 @@ class Run:
     def account(self, knob: str) -> dict[str, Any]:
         """Return what was spent and charged, the budget, and the worst client (`accounts.account`)."""
         given = self.spec.get("budget", {}).get(knob)
-        budget = self.budget(knob)
-        return account(self.iterations, self.totals, knob, budget=budget, given=given, names=self.names)
+        budget, unit = self.budget(knob), self.units.get(knob, "")
+        return account(
+            self.iterations,
+            self.totals,
+            knob,
+            budget=budget,
+            given=given,
+            names=self.names,
+            unit=unit,
+            pace=self.pace,
+            horizon=int(self.spec["train"]["iterations"]),
+        )
 
     def budget(self, knob: str) -> float | None:
-        """Return the budget of `knob`, averaged over clients; None if some client has no limit."""
-        return mean_budget(self.spec.get("budget", {}).get(knob), clients=self.spec["data"]["clients"])
+        """Return the budget of `knob` for an iteration, averaged over clients.
+
+        None if some client has no limit, or if it goes by a clock that this run does not have.
+        """
+        given = self.spec.get("budget", {}).get(knob)
+        iterations = int(self.spec["train"]["iterations"])
+        return mean_budget(given, clients=self.spec["data"]["clients"], iterations=iterations, pace=self.pace)
+
+    @property
+    def pace(self) -> float:
+        """Seconds of an iteration on average, by the run's clock; NaN without one."""
+        clock = self.iterations["clock"]
+        return float(clock[-1]) / len(clock) if len(clock) else np.nan
 
 
 def _no_run(directory: Path) -> RunDirectoryError:
@@ -184,8 +208,14 @@ def flatten(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def mean_budget(given: Any, *, clients: int) -> float | None:
-    """Return the mean over clients of a budget in a spec: a number, a list, or a shared table.
+def mean_budget(given: Any, *, clients: int, iterations: int = 0, pace: float = np.nan) -> float | None:
+    """Return the mean over clients of a budget in a spec, for an iteration.
+
+    Args:
+        given: A number or a text, a list, or a shared table.
+        clients: N.
+        iterations: T, for a total.
+        pace: Seconds of an iteration, for a budget that goes by the clock.
 
     >>> mean_budget([1.0, 3.0], clients=2)
     2.0
@@ -194,10 +224,8 @@ def mean_budget(given: Any, *, clients: int) -> float | None:
     """
     if given is None:
         return None
-    if isinstance(given, Mapping):
-        mean = float(limits_of(given, clients)[0].sum()) / clients
-    else:
-        mean = float(np.mean(given))
+    limits, _ = limits_of(given, clients, lambda amount: average(amount, iterations, pace))
+    mean = float(limits.sum()) / clients
     return mean if np.isfinite(mean) else None
 
 

@@ -31,7 +31,7 @@ from flexfl.results.columns import (
     SUMMED,
 )
 
-FORMAT = 2
+FORMAT = 3
 
 
 def _table(name: str, columns: Sequence[str], kind: str) -> str:

@@ -156,6 +156,7 @@ class Engine:
         lap("server")
         return {
             "iteration": t,
+            "clock": self._downlink.seconds,
             "batch_loss": loss,
             "senders": int(np.count_nonzero(up.components)),
             "uplink_objective": self._b.energy.copy(),  # ‖b − v‖²

@@ -25,20 +25,21 @@ from flexfl.identity import Identity
 from flexfl.mapped import mapped_zeros
 from flexfl.models.build import Accuracy, Loss, build_model
 from flexfl.models.flat import FlatModel, own_generator
-from flexfl.parameters import KNOBS
 from flexfl.prepare import prepare
 from flexfl.registry import is_given, must_be_given_again
 from flexfl.results.directory import DirectoryWriter, RunDirectory
 from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.partition import Partition
-from flexfl.results.run import Run, mean_budget, read_spec
+from flexfl.results.run import Run, read_spec
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.objects import Objects, copied, describe, resolve
 from flexfl.sim.process import default_threads, stop_signals, threads
 from flexfl.sim.train import RunInterruptedError, Schedule, train
 from flexfl.spec.build import (
+    budget_terms,
     build_setup,
     build_trackers,
+    check_budgets,
     check_setup,
     packages,
     refuse_arguments,
@@ -175,6 +176,7 @@ def _prepare(spec: Spec, objects: Objects) -> Problem:
         raise InputError([fault], "the costs")
     if packages(spec) or objects.policy or objects.costs or objects.compressors:
         check_setup(problem.setup, clients=data.clients, dim=flat.dim)
+    check_budgets(problem.setup, data.clients, flat.dim)
     return problem
 
 
@@ -229,8 +231,8 @@ def _run(
     with opened as directory, stop_signals() as stop:
         for note in (*spec.notes(), *problem.setup.unused_budgets(data.clients, engine.dim)):
             directory.note(note)
-        budgets = {knob: mean_budget(getattr(spec.budget, knob), clients=data.clients) for knob in KNOBS}
-        progress = Progress(spec.train.iterations, budgets=budgets)
+        terms = budget_terms(spec, problem.setup)
+        progress = Progress(spec.train.iterations, **terms)
         directory.note_start(engine.params)
         if (state := directory.last_state()) is not None:
             _restore(engine, state, out)
@@ -246,8 +248,9 @@ def _run(
                 spec.train.iterations,
                 engine.iteration,
                 spec.plain(),
-                budgets,
+                terms["budgets"],
                 spec.notes(),
+                terms["units"],
             )
         )
         schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)

@@ -2,31 +2,73 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from flexfl.control import Budget, JointBudget
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.errors import Fault, InputError, nearest
-from flexfl.parameters import KNOBS, Rule, fault, is_number
+from flexfl.parameters import KNOBS, Rule, as_number, fault, is_number, plain
 from flexfl.registry import Family, for_pydantic
-from flexfl.results.accounts import limits_of
+from flexfl.results.accounts import first_amount, limits_of
+from flexfl.units import Amount, amount_of, parse_amount
 
 _MOST_CLIENTS = 10_000_000
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 
+@dataclass(frozen=True)
+class _Limit(Rule):
+    """A rule for limits: numbers, or texts such as "50 MB / month", which stay as they are written."""
+
+    def _numbers(self, value: Any, text: str) -> Any:
+        value = plain(value)
+        entries = value if isinstance(value, list) and self.per_client else [value]
+        if not any(isinstance(entry, str) and not as_number(entry) for entry in entries):
+            return super()._numbers(value, text)
+        if not all(isinstance(entry, str) for entry in entries):
+            raise fault(f"{text}, with a unit or without one for all", value, "write them in one way")
+        amounts = [_amount(entry, text) for entry in entries]
+        if len({(amount.unit, amount.per, amount.seconds) for amount in map(_comparable, amounts)}) > 1:
+            raise fault("must have one unit and one period for all clients", value, 'as in ["2 MB", "5 MB"]')
+        return value
+
+
+def _amount(text: str, rule: str) -> Amount:
+    try:
+        amount = parse_amount(text)
+    except ValueError as error:
+        example = 'for example "50 MB / month", "2 kB / iteration" or "20 MB" for the whole run'
+        raise fault(str(error), text, example) from error
+    if not amount.value > 0:
+        raise fault(rule, text, "leave it out for no limit")
+    return amount
+
+
+def _comparable(amount: Amount) -> Amount:
+    return replace(amount, seconds=0.0) if math.isnan(amount.seconds) else amount
+
+
 def _rule(note: str = "", *, per_client: bool = False) -> Rule:
-    return Rule(f"must be > 0{note}", lambda limit: limit > 0, "leave it out for no limit", per_client)
+    return _Limit(f"must be > 0{note}", lambda limit: limit > 0, "leave it out for no limit", per_client)
 
 
 _LIMIT, _GROUP_LIMIT, _OTHERS = _rule(per_client=True), _rule(" (limit)"), _rule(" (others)")
+
+
+def _same_period(groups: list[dict[str, Any]], others: Any = None) -> None:
+    """Raise unless all limits of a shared budget have one unit and one period."""
+    limits = [group["limit"] for group in groups] + ([] if others is None else [others])
+    if len({(one.unit, one.per, one.seconds) for one in map(_comparable, map(amount_of, limits))}) > 1:
+        raise fault("must have one unit and one period for all groups", limits, "write them in one way")
 
 
 def _client_budget(value: Any) -> Any:
@@ -42,6 +84,7 @@ def _client_budget(value: Any) -> Any:
     table: dict[str, Any] = {"shared": [_group(group) for group in groups]}
     if value.get("others") is not None:
         table["others"] = _OTHERS.check(value["others"])
+    _same_period(table["shared"], table.get("others"))
     return table
 
 
@@ -66,7 +109,10 @@ _ServerBudget = Annotated[Any, BeforeValidator(lambda v: v if isinstance(v, Mapp
 
 
 class BudgetSpec(BaseModel):
-    """The average cost of an iteration that each client (compute, uplink) and the server may have.
+    """What each client (compute, uplink) and the server may spend.
+
+    A number is the average cost of an iteration, in the paper's abstract costs. A text has the unit of
+    the cost, and says what for: "2 kB / iteration", "20 MB" for the whole run, "50 MB / month".
 
     A shared budget limits the sum over its group; `others` is for clients in no group. A table of another
     name is a joint budget: `limit` for each client, or `shared` groups that may have the server in them, and
@@ -76,6 +122,8 @@ class BudgetSpec(BaseModel):
         compute: of each client: a number, a list with one for each client, or a table with groups that share.
         uplink: of each client, in the same ways.
         downlink: of the server: a number.
+        hard: whether budgets may never be exceeded: in all, or by the clock in any window. By default they
+            may not under policy = "price", and under the others if they are totals.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -83,13 +131,14 @@ class BudgetSpec(BaseModel):
     compute: _ClientBudget = None
     uplink: _ClientBudget = None
     downlink: _ServerBudget = None  # `cross_checks` refuses to share it
+    hard: Annotated[bool | None, Field(strict=True)] = None
 
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        named = {name: value for name, value in given.items() if name not in KNOBS}
+        named = {name: value for name, value in given.items() if name not in (*KNOBS, "hard")}
         return dict(given) | for_pydantic("budget", lambda: _all_joint(named))
 
     @property
@@ -121,13 +170,26 @@ class BudgetSpec(BaseModel):
         value = getattr(self, knob)
         if value is None:
             return None
-        if not isinstance(value, dict):
-            return Budget(np.asarray(value, dtype=float))
-        return Budget(*limits_of(value, clients))
+        limits, members = limits_of(value, clients)
+        if isinstance(value, dict):
+            return Budget(limits, members, **self._period(value))
+        return Budget(limits if isinstance(value, list) else limits[0], **self._period(value))
+
+    def _period(self, value: Any) -> dict[str, Any]:
+        """Return what the limits of a budget are for, as fields of `Budget`."""
+        amount = first_amount(value)
+        return {"per": amount.per, "seconds": amount.seconds, "unit": amount.unit, "hard": self.hard}
+
+    def amount(self, knob: str) -> Amount | None:
+        """Return one of the amounts of that knob's budget, which all have one unit and period."""
+        return None if getattr(self, knob) is None else first_amount(getattr(self, knob))
 
     def build_joint(self, clients: int) -> dict[str, JointBudget]:
         """Return the joint budgets, by name."""
-        return {name: _build_joint(name, table, clients) for name, table in self.joint.items()}
+        return {
+            name: _build_joint(name, table, clients, self._period(table.get("limit", table)))
+            for name, table in self.joint.items()
+        }
 
 
 # Joint budgets -------------------------------------------------------------------------------------
@@ -220,6 +282,7 @@ def _joint_groups(groups: Any) -> list[dict[str, Any]]:
         found.append(one | {"server": server} | ({"clients": "all"} if everyone else {}))
     if sum(group["server"] for group in found) > 1:
         raise fault("may have the server in one group only", groups, "remove it from the others")
+    _same_period(found)
     return found
 
 
@@ -228,7 +291,7 @@ def _clients(group: Mapping[str, Any], clients: int) -> list[int]:
     return list(range(clients)) if group["clients"] == "all" else group["clients"]
 
 
-def _build_joint(name: str, table: Mapping[str, Any], clients: int) -> JointBudget:
+def _build_joint(name: str, table: Mapping[str, Any], clients: int, period: Mapping[str, Any]) -> JointBudget:
     costs = {
         knob: _family(knob).make(table[knob], f"budget.{name}.{knob}")
         if isinstance(table[knob], Mapping)
@@ -237,11 +300,11 @@ def _build_joint(name: str, table: Mapping[str, Any], clients: int) -> JointBudg
         if knob in table
     }
     if "limit" in table:
-        limits = np.broadcast_to(np.asarray(table["limit"], dtype=float), clients).copy()
-        return JointBudget(limits, costs, np.arange(clients))
+        limits, _ = limits_of(table["limit"], clients)
+        return JointBudget(limits, costs, np.arange(clients), **period)
     members, server, limits = np.full(clients, -1), -1, np.zeros(len(table["shared"]))
     for queue, group in enumerate(table["shared"]):
         members[_clients(group, clients)] = queue
-        limits[queue] = group["limit"]
+        limits[queue] = amount_of(group["limit"]).value
         server = queue if group["server"] else server
-    return JointBudget(limits, costs, members, server)
+    return JointBudget(limits, costs, members, server, **period)

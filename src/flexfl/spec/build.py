@@ -8,12 +8,14 @@ from typing import Any
 
 from flexfl.compress import Compressor
 from flexfl.control import Budget, ByKnob, Policy, Setup
+from flexfl.control.feasible import budget_faults, units_of
 from flexfl.control.trial import check_setup as check_setup
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
 from flexfl.results.observer import Observer
+from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
 from flexfl.streams import Streams
@@ -101,6 +103,25 @@ def _build_all(
             raise InputError([Fault(f"{field}.{family.key}", rule, value, remedy)])
         built[place] = thing
     return built
+
+
+def budget_terms(spec: Spec, setup: Setup) -> dict[str, Any]:
+    """Return budgets, rates and units as `results.observer.Progress` takes them."""
+    clients, iterations = spec.data.clients, spec.train.iterations
+    budgets, rates = dict[str, float | None](), dict[str, tuple[float, float]]()
+    for knob in KNOBS:
+        given, amount = getattr(spec.budget, knob), spec.budget.amount(knob)
+        budgets[knob] = mean_budget(given, clients=clients, iterations=iterations)
+        if amount is not None and amount.per == "time":
+            of_window = mean_budget(given, clients=clients, pace=amount.seconds)
+            rates |= {} if of_window is None else {knob: (of_window, amount.seconds)}
+    return {"budgets": budgets, "rates": rates, "units": units_of(setup)}
+
+
+def check_budgets(setup: Setup, clients: int, dim: int) -> None:
+    """Raise an `InputError` for budgets in another unit than their cost, without a clock, or too small."""
+    if faults := budget_faults(setup, clients, dim):
+        raise InputError(faults, "the spec")
 
 
 def packages(spec: Spec) -> dict[str, str]:

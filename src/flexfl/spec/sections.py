@@ -45,7 +45,7 @@ def members(sections: Mapping[str, BaseModel]) -> Iterator[tuple[str, Family, di
     for name, table in plain.get("track", {}).items():
         yield f"track.{name}", TRACKERS, table
     for name, table in plain.get("budget", {}).items():
-        if name not in KNOBS:  # a joint budget, which may have costs of its own
+        if isinstance(table, dict) and name not in KNOBS:  # a joint budget, which may have costs of its own
             for knob in KNOBS:
                 if isinstance(table.get(knob), dict):
                     family = COMPUTE_COSTS if knob == "compute" else MESSAGE_COSTS

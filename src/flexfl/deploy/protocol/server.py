@@ -272,7 +272,8 @@ class Server:
         x = x + u  # line 14
         self._charge_shared()
         objective = np.square(r, dtype=np.float64).sum()
-        record = finite_metrics(sending.record() | {"downlink_objective": objective}) | {
+        seconds = self.downlink.seconds
+        record = finite_metrics(sending.record() | {"downlink_objective": objective, "clock": seconds}) | {
             "iteration": t,
             "answers": self.answers,
             "events": self._events,
