@@ -52,6 +52,7 @@ class Allowance:
         nominal: φ̃, (Q,); NaN for a rate until an iteration was timed.
         target: φ̃_t, (Q,); φ̃ for an average that is not hard.
         left: what may be spent of this period's amount, (Q,); ∞ where the budget is not hard.
+        remaining: how many iterations the period still has, this one included; ∞ if that is not known.
         total: what was spent since the beginning, (Q,).
         jumps: how often the clock went backwards; such steps count as no time.
     """
@@ -71,9 +72,10 @@ class Allowance:
     ) -> None:
         self.limits = np.asarray(limits, dtype=np.float64)
         self._per, self._window = budget.per, budget.seconds
-        self._iterations, self.members, self.sharing = iterations, members, np.asarray(sharing)
+        self.iterations, self.members, self.sharing = iterations, members, np.asarray(sharing)
         self.hard = hard and (iterations > 0 or self._per == "time")
         self.jumps = 0
+        self.remaining = float(iterations or math.inf)
         self.total = np.zeros(self.limits.shape)
         self._spent = np.zeros(self.limits.shape)  # in this period
         self._last = self._pace = math.nan  # what the clock said; seconds of an iteration
@@ -92,7 +94,8 @@ class Allowance:
         """
         if self._per == "time":
             self._advance(seconds)
-        self.nominal, remaining = self._share(), self._remaining(iteration)
+        self.nominal = self._share()
+        self.remaining = remaining = self._remaining(iteration)
         if self._per == "iteration" and not self.hard:
             self.target = self.nominal
         else:
@@ -150,7 +153,7 @@ class Allowance:
 
     def _remaining(self, iteration: int) -> float:
         """Return how many iterations this period still has, this one included; at least 1."""
-        in_run = max(1.0, self._iterations - iteration) if self._iterations else math.inf
+        in_run = max(1.0, self.iterations - iteration) if self.iterations else math.inf
         if self._per != "time":
             return in_run
         if not self._pace > 0:
@@ -163,7 +166,7 @@ class Allowance:
         if self._per == "run":
             return self.limits
         if self._per == "iteration":
-            return self.limits * self._iterations
+            return self.limits * self.iterations
         lasts = self._elapsed - self._begun + remaining * (self._pace if self._pace > 0 else 0.0)
         return self.limits * (min(1.0, lasts / self._window) if self.hard else lasts / self._window)
 
@@ -172,7 +175,7 @@ class Allowance:
         if self._per == "iteration":
             return self.limits
         if self._per == "run":
-            return self.limits / max(1, self._iterations)
+            return self.limits / max(1, self.iterations)
         return self.limits * ((self._pace if self._pace > 0 else math.nan) / self._window)
 
     def _left(self, reserve: Number) -> FloatArray:

@@ -33,7 +33,7 @@ from flexfl.control.prices import JointPrice, LogPrice
 from flexfl.costs.base import Cost
 from flexfl.costs.linear import Affine
 from flexfl.parameters import Rule as NumberRule
-from flexfl.parameters import Share
+from flexfl.parameters import share
 from flexfl.streams import Moment
 
 _LEAST = NumberRule(
@@ -41,6 +41,9 @@ _LEAST = NumberRule(
 )
 
 
+_STEP = NumberRule(
+    "must be in (0, 1]", share, "κ, how fast prices move; leave it out for 0.03", optional=True
+)
 _CLEAR = 0.99
 """At just the largest ratio the first message would be a tie, which rounding would decide."""
 
@@ -143,10 +146,11 @@ class Price:
     """Keeps to budgets by a price for each, with nothing to tune. A knob without a budget is not controlled.
 
     Budgets are kept to the end: with T known, no entity spends more than T times its average (`hard` = false
-    lets the average come to the budget only). `step` is κ; `min_prob` the least q.
+    lets the average come to the budget only). `step` is κ: 0.03, and in a run of less than 667 iterations
+    20/T, so that a price finds its level in time; `min_prob` is the least q.
     """
 
-    step: Share = 0.03
+    step: Annotated[float | None, _STEP] = None
     min_prob: Annotated[Any, _LEAST] = 0.0
     keeps_totals: ClassVar[bool] = True
     follows_clock: ClassVar[bool] = True
@@ -156,13 +160,18 @@ class Price:
         if scope.budget is None and scope.joint is None:
             return FixedCompute()
         mean = None if scope.mean_cost is None else scope.entities.pick(scope.mean_cost)
-        return PriceCompute(scope.price(self.step), scope.joint, scope.pick(self.min_prob), mean)
+        return PriceCompute(
+            scope.price(self._step(scope.iterations)), scope.joint, scope.pick(self.min_prob), mean
+        )
 
     def send_rule(self, scope: Scope) -> SendRule:
         if scope.budget is None and scope.joint is None:
             return SendAll()
-        return PriceSend(scope.price(self.step), np.square(scope.importance), scope.joint)
+        return PriceSend(scope.price(self._step(scope.iterations)), np.square(scope.importance), scope.joint)
 
     def joint_queue(self, budget: JointBudget, allowance: Allowance) -> LogPrice:
         """Return the prices of a joint budget: factors of what each knob began with."""
-        return JointPrice(allowance, self.step)
+        return JointPrice(allowance, self._step(allowance.iterations))
+
+    def _step(self, iterations: int) -> float:
+        return self.step or max(0.03, 20.0 / iterations if iterations else 0.0)

@@ -15,6 +15,8 @@ from flexfl.arrays import BoolArray, FloatArray, Number
 from flexfl.control.allowance import Allowance
 from flexfl.state import State
 
+_GAIN = 3.0
+"""Near the end of a hard budget's period κ is 3/(iterations left): the price must still be able to follow."""
 _FALL = 30.0
 """A price falls to e⁻³⁰ of its first value and no further: it must find its way back when costs return."""
 
@@ -85,7 +87,8 @@ class LogPrice:
         """
         self.take_over(self._first)
         own = self.allowance
-        moved = next_price(self.log, own.by_queue(spent), own.target, own.nominal, self.step)
+        step = max(self.step, _GAIN / own.remaining) if own.hard else self.step
+        moved = next_price(self.log, own.by_queue(spent), own.target, own.nominal, step)
         known = np.isfinite(own.nominal) & np.isfinite(own.limits)
         self.log = np.where(known, np.maximum(self._least, moved), self.log)
 
