@@ -235,9 +235,15 @@ class Sender(Controlled):
         return messages, kept, sending
 
     def resend(self, iteration: int, components: int, nbytes: int) -> Sending:
-        """Pay for a message that is sent once more, and decide nothing."""
+        """Pay for a message that is sent once more, and decide nothing.
+
+        If it costs more than is left, nothing is sent: the message waits.
+        """
         k, size = np.asarray(components), np.asarray(nbytes)
-        return self._pay(k, k, size, *self._opened(iteration))
+        moment, cost = self._opened(iteration)
+        if self._hard and self._over(self._bill(k, size, moment, cost), k).any():
+            k, size = np.zeros_like(k), np.zeros_like(size)
+        return self._pay(k, k, size, moment, cost)
 
     def _opened(self, iteration: int) -> tuple[Moment, Cost]:
         ahead, self._ahead = self._ahead, None

@@ -188,6 +188,7 @@ class Client:
         if state.pending:
             message = decode(state.pending, self._dim)
             metrics |= self.trainer.resend(t, message.components, len(state.pending))
+            sent = bool(metrics["uplink_components"])  # else it waits until it can be paid
         else:
             result = self.trainer.step(t, x, e, state.used)
             if steps is not None and result.computed:
@@ -195,13 +196,13 @@ class Client:
             e = result.residual
             metrics |= result.metrics
             state = replace(state, used=state.used + result.computed, pending=encode(result.message))
-            if state.pending:
+            if sent := bool(state.pending):
                 state = replace(state, number=state.number + 1, made_in=t)
         names = self.trainer.totalled
         spent = {name: state.spent.get(name, 0.0) + float(metrics[name]) for name in names}
         metrics |= {TOTAL + name: total for name, total in spent.items()}
         answer = replace(self._empty_answer(question, state), metrics=finite_metrics(metrics))
-        if state.pending:
+        if sent:
             answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
         state = replace(state, spent=spent, iteration=t, version=t, answer=answer.encode())
         self._commit(state, params=x, residual=e, steps=steps)
