@@ -284,6 +284,9 @@ class Sender(_Controlled):
         """Solve P3.2 (or P3.3) and charge (17) (or (18))."""
         moment, cost = self._opened(iteration)
         amounts = self._checked(self._ask(moment, cost, vectors), vectors, moment, cost)
+        for each in (cost, *self._others.values()):
+            if (away := getattr(each, "away", None)) is not None:  # whose links are down send nothing
+                amounts = np.where(away, 0, amounts)
         return self._pay(amounts, vectors.components(amounts), vectors.nbytes(amounts), moment, cost)
 
     def send(self, iteration: int, b: FloatArray) -> tuple[list[Message], FloatArray, Sending]:
@@ -304,7 +307,8 @@ class Sender(_Controlled):
     def resend(self, iteration: int, components: int, nbytes: int) -> Sending:
         """Pay for a message that is sent once more, and decide nothing."""
         k, size = np.asarray(components), np.asarray(nbytes)
-        return self._pay(k, k, size, *self._opened(iteration))
+        moment, cost = self._opened(iteration)
+        return self._pay(k, k, size, moment, getattr(cost, "present", cost))  # it is sent: the link is up
 
     def _opened(self, iteration: int) -> tuple[Moment, Cost]:
         ahead, self._ahead = self._ahead, None
