@@ -79,8 +79,8 @@ class CarbonCompute(_Carbon):
 
     Attributes:
         cost: a cost of computing in joules, by its kind or as a table.
-        intensity: in gCO2 / kWh; with a trace, what a value of 1 in it stands for. By default 475, the world's
-            mean, and 1 with a trace.
+        intensity: in gCO2 / kWh; with a trace, what a value of 1 in it stands for. By default 475, the mean
+            of the world, and 1 with a trace.
         trace: the intensity over time: a path, a list, or a table with a path.
     """
 
@@ -98,8 +98,8 @@ class CarbonMessage(_Carbon):
 
     Attributes:
         cost: a cost of sending in joules, by its kind or as a table.
-        intensity: in gCO2 / kWh; with a trace, what a value of 1 in it stands for. By default 475, the world's
-            mean, and 1 with a trace.
+        intensity: in gCO2 / kWh; with a trace, what a value of 1 in it stands for. By default 475, the mean
+            of the world, and 1 with a trace.
         trace: the intensity over time: a path, a list, or a table with a path.
     """
 

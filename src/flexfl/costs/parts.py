@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from flexfl.arrays import Count, FloatArray, Number
 from flexfl.costs.available import AffineOrAway, CostOrAway, LinearOrAway
@@ -82,10 +82,12 @@ def _checked(given: Any, computing: bool) -> dict[str, Any]:
 ComputeTable = Annotated[
     str | dict[str, Any],
     BeforeValidator(lambda given: for_pydantic("cost", lambda: _checked(given, True))),
+    Field(validate_default=True),
 ]
 MessageTable = Annotated[
     str | dict[str, Any],
     BeforeValidator(lambda given: for_pydantic("cost", lambda: _checked(given, False))),
+    Field(validate_default=True),
 ]
 """A parameter of a cost: another cost, by its kind or as a table."""
 
