@@ -84,6 +84,19 @@ def test_faults_of_all_files_are_listed_before_any_work(folder):
     assert second.startswith("costs.downlink.trace.path must name a file, a folder with files, or a pattern")
 
 
+def test_lists_inside_are_for_the_clients_that_there_are():
+    inside = {"kind": "gilbert-elliott", "cost": {"kind": "bytes", "bytes_per_component": [4.0, 5.0]}}
+    rule = r"costs\.uplink\.cost\.bytes_per_component must have one number for each of the 100 clients, got 2"
+    with pytest.raises(InputError, match=rule):
+        parse({"costs": {"uplink": inside}})
+    with pytest.raises(InputError, match=r"costs\.downlink\.cost\.bytes_per_component must be one number"):
+        parse({"costs": {"downlink": inside}})
+    classes = {"kind": "available", "trace": [1], "cost": {"kind": "device", "members": ["slow"]}}
+    rule = r"costs\.compute\.cost\.members must have a class for each of the 100 clients, got 1"
+    with pytest.raises(InputError, match=rule):
+        build_setup(parse({"costs": {"compute": classes}}))
+
+
 def test_a_spec_is_parsed_without_reading_what_it_names(folder):
     assert parse({"costs": {"uplink": {"kind": "bandwidth", "trace": "/no/such/file"}}})
 

@@ -19,7 +19,7 @@ from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import Measure, Positive, Share, above_zero, from_zero
 from flexfl.registry import Family, for_pydantic
-from flexfl.streams import Moment
+from flexfl.streams import Entities, Moment
 
 _Rate = Annotated[
     float, Measure("must be > 0 and finite", above_zero, 'for example "5 Mbit/s"', unit="bit / second")
@@ -34,7 +34,7 @@ _Seconds = Annotated[
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """A class of devices.
+    """A class of devices: how many clients have it, and how fast they compute and send.
 
     Attributes:
         share: of the clients; those of all classes sum to 1.
@@ -54,15 +54,15 @@ class DeviceClass:
 
 
 CLASSES: dict[str, dict[str, Any]] = {
-    "fast": {"share": 1 / 3, "speed": 1.9, "uplink": 5.6e6, "downlink": 7.5e6, "power": 3.0, "radio": 3.7},
-    "medium": {"share": 1 / 3, "speed": 1.0, "uplink": 3.3e6, "downlink": 4.3e6, "power": 3.0, "radio": 2.7},
-    "slow": {"share": 1 / 3, "speed": 0.22, "uplink": 2.5e6, "downlink": 3.5e6, "power": 3.0, "radio": 2.4},
+    "fast": {"share": 0.33, "speed": 1.9, "uplink": 5.6e6, "downlink": 7.5e6, "power": 3.0, "radio": 3.7},
+    "medium": {"share": 0.34, "speed": 1.0, "uplink": 3.3e6, "downlink": 4.3e6, "power": 3.0, "radio": 2.7},
+    "slow": {"share": 0.33, "speed": 0.22, "uplink": 2.5e6, "downlink": 3.5e6, "power": 3.0, "radio": 2.4},
 }
 """Thirds of phones: the 83rd, 50th and 17th percentile of the CPU score of 333 phones in the AI Benchmark
 (2973, 1548, 345, relative to the median), and of the mean rates of the 19 phones in speed_distri.json of
 FLASH (Yang et al., WWW 2021). The radio is LTE at that rate (see `energy`). 3 W is assumed, not measured."""
 
-_CLASSES = Family("device class", {"class": DeviceClass})
+DEVICES = Family("device class", {"class": DeviceClass})
 
 
 def _checked(given: Any) -> dict[str, dict[str, Any]]:
@@ -75,7 +75,7 @@ def _checked(given: Any) -> dict[str, dict[str, Any]]:
         rule, remedy = "must be a table of classes by name", "for example { fast = { share = 1.0 } }"
         raise InputError([Fault("classes", rule, given, remedy)])
     tables = {f"classes.{name}": _with_kind(table) for name, table in given.items()}
-    found = _CLASSES.resolve_all(tables)
+    found = DEVICES.resolve_all(tables)
     total = sum(table["share"] for table in found.values())
     if abs(total - 1.0) > 1e-6:
         raise InputError([Fault("classes", "must have shares that sum to 1", total, "adjust them")])
@@ -114,6 +114,13 @@ class _Fleet:
                 )
             self._given = np.array([self._names.index(name) for name in members])
 
+    def prepare(self, entities: Entities) -> None:
+        """Check that the list has a class for each client."""
+        given = entities.population if self._given is None or entities.server else len(self._given)
+        if given != entities.population:
+            rule = f"must have a class for each of the {entities.population} clients"
+            raise InputError([Fault("members", rule, given, "adjust the list, or leave it out")])
+
     def of(self, moment: Moment) -> IntArray:
         """Return the class of each client, by its place in the table."""
         if self._given is not None:
@@ -151,6 +158,10 @@ class DeviceCompute:
         """E[α]."""
         return np.asarray(self.per_gradient * self._fleet.mean(self._each))
 
+    def prepare(self, entities: Entities) -> None:
+        """Check what depends on the number of clients before any work starts."""
+        self._fleet.prepare(entities)
+
     def at(self, moment: Moment) -> Linear:
         return Linear(np.asarray(moment.pick(self.per_gradient) * self._each[self._fleet.of(moment)]))
 
@@ -178,6 +189,10 @@ class DeviceMessage:
 
     def __post_init__(self) -> None:
         self._fleet = _Fleet(self.classes, self.members)
+
+    def prepare(self, entities: Entities) -> None:
+        """Check what depends on the number of clients before any work starts."""
+        self._fleet.prepare(entities)
 
     def at(self, moment: Moment) -> Affine:
         fleet = self._fleet

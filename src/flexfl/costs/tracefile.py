@@ -156,7 +156,7 @@ def _value_columns(
         return [_place(file, header, width, layout.column, "column")]
     rest = [n for n in range(width) if n != time]
     if not rest or (len(rest) > 1 and layout.series != "columns"):
-        names = ", ".join(header) if header else f"1 to {width}"
+        names = ", ".join(filter(None, header)) if header else f"1 to {width}"
         rule = f"must say which column has the values ({file} has {names})"
         raise _refused(rule, None, 'for example column = "…"', field="column")
     return rest

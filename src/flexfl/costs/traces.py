@@ -234,7 +234,7 @@ def _read(stamps: tuple[tuple[Path, int, int], ...], layout: Layout, step: float
     return SeriesTable.of(found, step)
 
 
-_TRACES = Family("trace", {"trace": Trace})
+TRACES = Family("trace", {"trace": Trace})
 
 
 def _checked(given: Any) -> dict[str, Any]:
@@ -247,7 +247,7 @@ def _checked(given: Any) -> dict[str, Any]:
     if not isinstance(table, Mapping):
         rule = "must be a path, a list of values, or a table with a path"
         raise InputError([Fault("trace", rule, given, 'for example trace = "3g/*.csv"')])
-    found = _TRACES.resolve({"kind": "trace"} | dict(table), "trace")
+    found = TRACES.resolve({"kind": "trace"} | dict(table), "trace")
     return {name: value for name, value in found.items() if name != "kind"}
 
 
@@ -267,5 +267,5 @@ def open_trace(given: Any) -> Trace | None:
     """Return the trace that a parameter names; nothing is read yet."""
     if given is None or isinstance(given, Trace):
         return given
-    made: Trace = _TRACES.make({"kind": "trace"} | _checked(given), "trace")
+    made: Trace = TRACES.make({"kind": "trace"} | _checked(given), "trace")
     return made
