@@ -67,6 +67,8 @@ def test_seconds_at_a_bandwidth_over_time():
     assert cost_of(link, 1000, t=1) == pytest.approx([8 * 4000 / 0.5e6] * 4)
     in_kilobits = Bandwidth(rate=1e3, trace=[4000.0, 500.0], bytes_per_component=4, bytes_per_message=0)
     assert cost_of(in_kilobits, 1000, t=1) == pytest.approx(cost_of(link, 1000, t=1))
+    slow_to_start = Bandwidth(trace=[4.0], latency=[0.0, 0.1, 0.2, 0.3], bytes_per_component=4)
+    assert cost_of(slow_to_start, 1000) == pytest.approx([0.008188 + 0.1 * n for n in range(4)])
 
 
 def test_no_bandwidth_is_an_outage():
