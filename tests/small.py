@@ -88,7 +88,7 @@ COSTS |= {
         "downlink": {"kind": "bandwidth", "rate": 1e6, "latency": 0.001},
     },
     "channels with a memory": {
-        "compute": {"kind": "price", "price": "0.2 EUR / second", "cost": "device"},
+        "compute": {"kind": "money", "price": "0.2 EUR / second", "cost": "device"},
         "uplink": {"kind": "gilbert-elliott", "worse": float("inf"), "cost": "gauss-markov"},
         "downlink": {"kind": "gilbert-elliott", "cost": {"kind": "packets", "components_per_packet": 9}},
     },
@@ -99,7 +99,7 @@ COSTS |= {
     },
     "bytes": {
         "compute": {"kind": "energy", "power": "300 mW"},
-        "uplink": {"kind": "price", "price": "1 EUR / byte", "cost": {"kind": "bytes", **_COMPONENT}},
+        "uplink": {"kind": "money", "price": "1 EUR / byte", "cost": {"kind": "bytes", **_COMPONENT}},
         "downlink": {"kind": "bytes", **_COMPONENT},
     },
 }

@@ -36,7 +36,7 @@ MORE = {
     "device": [{}, {"members": ["slow", "fast", "medium", "slow"]}, {"unit": "joule"}],
     "energy": [{}],
     "carbon": [{"intensity": "300 gCO2 / kWh"}, {"trace": [250.0, 0.0, 310.5]}],
-    "price": [{}, {"trace": {"values": [0.5, 2.0], "by": "clock", "hold": "linear", "interval": 0.3}}],
+    "money": [{}, {"trace": {"values": [0.5, 2.0], "by": "clock", "hold": "linear", "interval": 0.3}}],
     "available": [
         {"trace": [1, 0, 1]},
         {"trace": {"values": [0, 1], "random_start": True}, "cost": "device"},

@@ -23,9 +23,9 @@ from flexfl.costs import (
     EnergyCompute,
     EnergyMessage,
     GaussMarkov,
+    MoneyCompute,
+    MoneyMessage,
     PacketMessage,
-    PriceCompute,
-    PriceMessage,
 )
 from flexfl.costs.available import with_away
 from flexfl.costs.devices import CLASSES
@@ -120,11 +120,11 @@ def test_carbon():
 
 
 def test_money():
-    assert cost_of(PriceMessage("2 EUR / GB", ByteMessage(1.0, 0.0)), 10**9) == pytest.approx([2.0] * 4)
-    by_energy = PriceCompute("36 cent / kWh", EnergyCompute(1000.0, 3600.0), trace=[1.0, 3.0])
+    assert cost_of(MoneyMessage("2 EUR / GB", ByteMessage(1.0, 0.0)), 10**9) == pytest.approx([2.0] * 4)
+    by_energy = MoneyCompute("36 cent / kWh", EnergyCompute(1000.0, 3600.0), trace=[1.0, 3.0])
     assert cost_of(by_energy, 1.0, t=1, role="compute") == pytest.approx([1.08] * 4)
     assert by_energy.mean_cost == pytest.approx(0.72)
-    by_time = PriceCompute("3.6 USD / hour", DeviceCompute(classes={"any": {"share": 1.0}}))
+    by_time = MoneyCompute("3.6 USD / hour", DeviceCompute(classes={"any": {"share": 1.0}}))
     assert cost_of(by_time, 1.0, role="compute") == pytest.approx([0.001] * 4)
     assert [model.unit for model in (by_energy, by_time)] == ["EUR", "USD"]
 
@@ -248,9 +248,9 @@ def test_memories_inside_are_kept():
             {"kind": "carbon", "cost": {"kind": "enrgy"}},
             "here.cost.kind must be one of fading",
         ),
-        (MESSAGE_COSTS, {"kind": "price", "price": "2 GB"}, "here.price must be money ≥ 0 for energy"),
-        (MESSAGE_COSTS, {"kind": "price", "price": 2}, "here.price must be money ≥ 0 for energy"),
-        (MESSAGE_COSTS, {"kind": "price", "cost": "energy"}, "cost must be counted in byte, got joule"),
+        (MESSAGE_COSTS, {"kind": "money", "price": "2 GB"}, "here.price must be money ≥ 0 for energy"),
+        (MESSAGE_COSTS, {"kind": "money", "price": 2}, "here.price must be money ≥ 0 for energy"),
+        (MESSAGE_COSTS, {"kind": "money", "cost": "energy"}, "cost must be counted in byte, got joule"),
         (MESSAGE_COSTS, {"kind": "gilbert-elliott", "cost": "measured"}, "cost must not be measured"),
         (MESSAGE_COSTS, {"kind": "gilbert-elliott", "to_bad": 0}, r"here.to_bad must be in \(0, 1\], got 0"),
         (

@@ -5,7 +5,7 @@ from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.costs.channels import GaussMarkov, GilbertElliott
 from flexfl.costs.devices import DeviceCompute, DeviceMessage
 from flexfl.costs.energy import EnergyCompute, EnergyMessage
-from flexfl.costs.factors import CarbonCompute, CarbonMessage, PriceCompute, PriceMessage
+from flexfl.costs.factors import CarbonCompute, CarbonMessage, MoneyCompute, MoneyMessage
 from flexfl.costs.linear import (
     Affine,
     ConstantCompute,
@@ -29,7 +29,7 @@ COMPUTE_COSTS = Family(
         "device": DeviceCompute,
         "energy": EnergyCompute,
         "carbon": CarbonCompute,
-        "price": PriceCompute,
+        "money": MoneyCompute,
         "available": AvailableCompute,
     },
 )
@@ -47,7 +47,7 @@ MESSAGE_COSTS = Family(
         "device": DeviceMessage,
         "energy": EnergyMessage,
         "carbon": CarbonMessage,
-        "price": PriceMessage,
+        "money": MoneyMessage,
         "available": AvailableMessage,
     },
 )
@@ -77,9 +77,9 @@ __all__ = [
     "Measured",
     "MeasuredCompute",
     "MeasuredMessage",
+    "MoneyCompute",
+    "MoneyMessage",
     "PacketMessage",
-    "PriceCompute",
-    "PriceMessage",
     "Staircase",
     "Trace",
     "UniformCompute",

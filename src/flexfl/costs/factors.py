@@ -143,7 +143,7 @@ _Price = Annotated[str, BeforeValidator(_price)]
 
 
 class _Priced(_Multiplied):
-    _purpose = "price"
+    _purpose = "money"
     _money: str
 
     @property
@@ -158,7 +158,7 @@ class _Priced(_Multiplied):
 
 
 @dataclass
-class PriceCompute(_Priced):
+class MoneyCompute(_Priced):
     """Computing in money: the joules (or seconds) of a cost times a price.
 
     Attributes:
@@ -176,7 +176,7 @@ class PriceCompute(_Priced):
 
 
 @dataclass
-class PriceMessage(_Priced):
+class MoneyMessage(_Priced):
     """Sending in money: the bytes (or joules, or seconds) of a cost times a price.
 
     Attributes:

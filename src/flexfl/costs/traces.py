@@ -1,6 +1,6 @@
 """Traces: values over time, from files or from a list in the spec, a series for each client.
 
-A trace is a parameter of costs (`bandwidth`, `carbon`, `price`, `available`); it is no cost itself. What is
+A trace is a parameter of costs (`bandwidth`, `carbon`, `money`, `available`); it is no cost itself. What is
 drawn (which series a client has, where it begins) comes from named streams that do not depend on the knob:
 a client that is away is away for computing and for sending.
 """
