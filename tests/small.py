@@ -72,6 +72,39 @@ COSTS: dict[str, dict[str, Any]] = {
     },
 }
 
+_COMPONENT = {"bytes_per_component": 0.005, "bytes_per_message": 0.02}
+"""Bytes of a small world, whose budgets are those of the paper's costs."""
+COSTS |= {
+    "clients that come and go": {
+        "compute": {
+            "kind": "available",
+            "trace": {"values": [1, 1, 0, 1], "random_start": True},
+            "cost": {"kind": "carbon", "trace": [5e6, 1e6], "cost": {"kind": "energy", "power": 0.2}},
+        },
+        "uplink": {
+            "kind": "available",
+            "trace": {"values": [1, 1, 0, 1], "random_start": True},
+            "cost": {"kind": "bandwidth", "rate": 3000, "trace": [1.0, 0.5, 3.0, 0.0, 1.0]},
+        },
+        "downlink": {"kind": "bandwidth", "rate": 1e6, "latency": 0.001},
+    },
+    "channels with a memory": {
+        "compute": {"kind": "money", "price": "0.2 EUR / second", "cost": "device"},
+        "uplink": {"kind": "gilbert-elliott", "worse": float("inf"), "cost": "gauss-markov"},
+        "downlink": {"kind": "gilbert-elliott", "cost": {"kind": "packets", "components_per_packet": 9}},
+    },
+    "devices": {
+        "compute": {"kind": "device", "per_gradient": [0.1 * (n + 1) for n in range(CLIENTS)]},
+        "uplink": {"kind": "device", "bytes_per_component": 1e3},
+        "downlink": {"kind": "carbon", "intensity": 40.0, "cost": {"kind": "energy", "technology": "wifi"}},
+    },
+    "bytes": {
+        "compute": {"kind": "energy", "power": "300 mW"},
+        "uplink": {"kind": "money", "price": "1 EUR / byte", "cost": {"kind": "bytes", **_COMPONENT}},
+        "downlink": {"kind": "bytes", **_COMPONENT},
+    },
+}
+
 BUDGETS: dict[str, dict[str, Any]] = {
     "all": {"compute": 0.25, "uplink": 0.05, "downlink": 0.02},
     "none": {},

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 _LONGEST_VALUE = 60
 
@@ -87,6 +87,22 @@ class InputError(FlexFLError, ValueError):
         count = len(self.faults)
         title = f"{count} fault{'s' if count != 1 else ''} in {where}:"
         super().__init__("\n".join([title, *(f"  {fault}" for fault in self.faults)]))
+
+
+_T = TypeVar("_T")
+
+
+def within(field: str, work: Callable[[], _T]) -> _T:
+    """Return what `work` returns; an `InputError` that it raises names its fields below `field`.
+
+    A part that does not know where it stands in a spec names its own parameters, and who made it adds where.
+    """
+    try:
+        return work()
+    except InputError as error:
+        raise InputError(
+            [replace(fault, field=f"{field}.{fault.field}") for fault in error.faults], error.where
+        ) from error
 
 
 class FlexFLWarning(UserWarning):

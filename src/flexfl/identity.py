@@ -58,7 +58,7 @@ def identity_of(thing: object, name: str) -> Identity:
 
 
 def objects_of(things: Mapping[str, object], given: Collection[str] = ()) -> Identity:
-    """Return the identity of those things that a spec does not describe.
+    """Return the identity of those things that a spec does not describe, and of the files that they read.
 
     Args:
         things: the objects of a run, by name.
@@ -66,8 +66,8 @@ def objects_of(things: Mapping[str, object], given: Collection[str] = ()) -> Ide
     """
     found: Identity = {}
     for name, thing in things.items():
-        if name in given or is_own(thing):
-            found |= identity_of(thing, name)
+        found |= identity_of(thing, name) if name in given or is_own(thing) else {}
+        found |= {f"{name}.contents": str(read)} if (read := getattr(thing, "contents", "")) else {}
     return found
 
 

@@ -14,12 +14,14 @@ parameter stays the list that the person wrote.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flexfl.arrays import Number
@@ -224,6 +226,15 @@ Positive = Annotated[float, Rule("must be > 0 and finite", above_zero, "give a p
 Share = Annotated[float, Rule("must be in (0, 1]", share)]
 PerClientPositive = Annotated[Number, Rule("must be > 0 and finite", above_zero, per_client=True)]
 PerClientFromZero = Annotated[Number, Rule("must be ≥ 0 and finite", from_zero, per_client=True)]
+
+
+def absolute(path: str | None) -> str | None:
+    """Return a path that stays right when the run is resumed from another folder."""
+    return os.path.abspath(Path(path).expanduser()) if path else path
+
+
+FilePath = Annotated[str, AfterValidator(absolute)]
+"""A path, a folder or a pattern such as "traces/*.csv"; in the file of a spec, relative to that file."""
 
 
 def _cost_unit(value: Any) -> str:

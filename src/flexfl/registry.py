@@ -228,10 +228,17 @@ class Family:
         return found
 
     def lists_by_client(self, resolved: Mapping[str, Any]) -> dict[str, list[float]]:
-        """Return the parameters of a resolved table that are lists by client, by "name" or "name.knob"."""
+        """Return the parameters of a resolved table that are lists by client, by "name" or "name.knob".
+
+        A parameter that is a member of this family itself has its own: "name.parameter".
+        """
         if resolved.get(self.key) not in self.members:
             return {}
-        found = {}
+        found: dict[str, list[float]] = {}
+        for name, value in resolved.items():
+            if isinstance(value, Mapping):
+                inside = self.lists_by_client(value)
+                found |= {f"{name}.{key}": values for key, values in inside.items()}
         for name, entry in self.parameters(resolved[self.key]).items():
             if entry.rule is not None and name in resolved:
                 for knob, values in entry.rule.lists(resolved[name]).items():

@@ -42,6 +42,8 @@ _CLIENTS, _DIM, _ITERATIONS = 4, 30, 12
 def check_cost(make: Callable[[], CostModel], *, role: str = "uplink") -> None:
     """Check a cost model: shapes, finite costs ≥ 0, the same numbers at every client, and its memory.
 
+    The cost of those who are `away` is infinite, and 0 for doing nothing.
+
     Args:
         make: returns a fresh cost model, for 4 clients.
         role: compute, uplink or downlink.
@@ -55,7 +57,9 @@ def check_cost(make: Callable[[], CostModel], *, role: str = "uplink") -> None:
         cost = whole.at(moment)
         candidates = amounts.reshape(-1, *[1] * len(everyone.shape))
         found = np.broadcast_to(cost(candidates), (len(amounts), *everyone.shape))
-        assert ((found >= 0) & np.isfinite(found)).all(), "costs must be finite and ≥ 0"
+        forbidden = np.asarray(getattr(cost, "away", False)) & (candidates > 0)
+        sound = np.where(forbidden, found == np.inf, (found >= 0) & np.isfinite(found))
+        assert sound.all(), "costs must be finite and ≥ 0, and infinite for those who are away"
         for place, model in enumerate(alone):
             own = np.asarray(model.at(moment.of(place))(amounts))
             same = np.allclose(own, found.reshape(len(amounts), -1)[:, place], rtol=1e-12)

@@ -30,11 +30,20 @@ COMPRESSED = {
 }
 
 
+def kinds_in(table):
+    """Return the kind of a cost, and those of the costs that it is made of."""
+    if isinstance(table, str):
+        return [table]
+    return [table["kind"], *kinds_in(table.get("cost"))] if table else []
+
+
 def test_every_member_is_covered():
     policies = {case["policy"] for case in POLICIES.values()}
     assert policies >= set(POLICY_FAMILY.members)
-    compute = {case["compute"]["kind"] for case in COSTS.values() if "compute" in case}
-    message = {case["uplink"]["kind"] for case in COSTS.values() if "uplink" in case}
+    compute = {kind for case in COSTS.values() for kind in kinds_in(case.get("compute"))}
+    message = {
+        kind for case in COSTS.values() for way in ("uplink", "downlink") for kind in kinds_in(case.get(way))
+    }
     assert compute >= set(COMPUTE_COSTS.members) - {"measured"}  # seconds, which a simulation does not have
     assert message >= set(MESSAGE_COSTS.members)
     kinds = {case if isinstance(case, str) else case["kind"] for case in COMPRESSED.values()}

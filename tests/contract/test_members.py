@@ -30,6 +30,17 @@ NEEDED = {"randomised": {"send_ratio": 0.1}, "periodic": {"send_every": 3}, "top
 MORE = {
     "rounded": [{"values": "float16"}, {"values": "bfloat16"}],
     "fading": [{}, {"factor": [0.5, 1.0, 2.0, 3.0]}],
+    "gauss-markov": [{}, {"correlation": [0.0, 0.5, 0.9, 0.99]}, {"time_constant": 5.0}],
+    "gilbert-elliott": [{"worse": np.inf, "cost": "gauss-markov"}, {"to_bad": [0.1, 0.5, 0.9, 1.0]}],
+    "bandwidth": [{"rate": "2 Mbit/s"}, {"trace": {"values": [3.0, 0.0, 2.5], "random_start": True}}],
+    "device": [{}, {"members": ["slow", "fast", "medium", "slow"]}, {"unit": "joule"}],
+    "energy": [{}],
+    "carbon": [{"intensity": "300 gCO2 / kWh"}, {"trace": [250.0, 0.0, 310.5]}],
+    "money": [{}, {"trace": {"values": [0.5, 2.0], "by": "clock", "hold": "linear", "interval": 0.3}}],
+    "available": [
+        {"trace": [1, 0, 1]},
+        {"trace": {"values": [0, 1], "random_start": True}, "cost": "device"},
+    ],
     "online": [{}, {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}, "initial_queue": {"compute": 0.0}}],
 }
 

@@ -31,6 +31,21 @@ SETTINGS = {
             "downlink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0]},
         }
     },
+    "clients that come and go": {
+        "costs": {
+            "compute": {
+                "kind": "available",
+                "trace": {"values": [1, 1, 0], "random_start": True},
+                "cost": {"kind": "device", "per_gradient": 0.5},
+            },
+            "uplink": {
+                "kind": "available",
+                "trace": {"values": [1, 1, 0], "random_start": True},
+                "cost": {"kind": "gilbert-elliott", "worse": float("inf"), "cost": "gauss-markov"},
+            },
+            "downlink": {"kind": "gauss-markov", "factor": 0.2},
+        },
+    },
     "shared budgets": {
         "budget": {
             "compute": {"shared": [{"clients": [0, 2], "limit": 0.6}], "others": 0.3},

@@ -251,6 +251,7 @@ NEEDED = {
     "alpha": 0.3,
     "similarity": 0.5,
     "column": "user",
+    "trace": [1.0, 0.0],
 }
 
 

@@ -479,13 +479,13 @@ def test_a_shared_queue_has_one_length(name: str) -> None:
 @pytest.mark.parametrize(
     ("field", "table", "rule", "value"),
     [
-        ("compute.kind", {"kind": "fading"}, "must be one of uniform, constant, measured or", "fading"),
+        ("compute.kind", {"kind": "fading"}, "must be one of uniform, constant, measured, device", "fading"),
         ("uplink.kind", {"kind": "uniform"}, "must be one of fading, constant, packets", "uniform"),
         ("uplink.kind", {"kind": "fadng"}, "must be one of", "fadng"),
         ("uplink.kind", {"kind": 5}, "must be one of", 5),
         ("uplink.kind", {"kind": ["fading"]}, "must be one of", ["fading"]),
         ("downlink.kind", {"kind": "mod:"}, "must be one of", "mod:"),
-        ("uplink", 0.5, "must be one of fading, constant, packets, measured, or a table with a kind", 0.5),
+        ("uplink", 0.5, "must be one of fading, constant, packets, measured, bytes", 0.5),
         ("uplink.per_mesage", {"per_mesage": 1.0}, "is not a parameter of fading", 1.0),
         ("compute.per_gradient", {"per_gradient": 1.0}, "is not a parameter of uniform", 1.0),
         ("uplink.per_message", {"per_message": -0.1}, "must be ≥ 0 and finite", -0.1),
@@ -503,12 +503,17 @@ def test_a_shared_queue_has_one_length(name: str) -> None:
         ),
         ("uplink.smoothing", {"kind": "measured", "smoothing": 1.5}, "must be in (0, 1]", 1.5),
         ("compute.low", {"low": -0.5}, "must be ≥ 0 and finite", -0.5),
-        ("compute", {"low": 2.0}, "must have parameters that fit uniform", {"low": 2.0, "high": 1.0}),
+        (
+            "compute",
+            {"low": 2.0},
+            "must have parameters that fit uniform",
+            {"low": 2.0, "high": 1.0, "unit": ""},
+        ),
         (
             "compute",
             {"low": [0.0, 3.0], "high": 1.0},
             "must have parameters that fit uniform",
-            {"low": [0.0, 3.0], "high": 1.0},
+            {"low": [0.0, 3.0], "high": 1.0, "unit": ""},
         ),
     ],
 )

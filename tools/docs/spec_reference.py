@@ -15,10 +15,12 @@ from pydantic_core import PydanticUndefined
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.costs.devices import DEVICES
+from flexfl.costs.traces import TRACES
 from flexfl.data.partition import PARTITIONS
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.models.build import MODELS
-from flexfl.parameters import Rule, Whole
+from flexfl.parameters import Measure, Rule, Whole
 from flexfl.registry import Family
 from flexfl.results.trackers import TRACKERS
 from flexfl.signatures import Parameter
@@ -31,6 +33,12 @@ FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
     "Policies": (POLICIES, "control.policy", "Parameters stand beside `policy` in `[control]`."),
     "Costs of computing": (COMPUTE_COSTS, "costs.compute.kind", ""),
     "Costs of sending": (MESSAGE_COSTS, "costs.uplink.kind, costs.downlink.kind", ""),
+    "Traces": (
+        TRACES,
+        "trace",
+        "A path or a list of values alone will do, too. It is read when a run begins.",
+    ),
+    "Device classes": (DEVICES, "classes.NAME", "NAME is of your choice."),
     "Compressors": (COMPRESSORS, "compress.uplink.kind, compress.downlink.kind", ""),
     "Trackers": (TRACKERS, "track.NAME.kind", "NAME is of your choice; a run may have several."),
 }
@@ -161,6 +169,8 @@ def _takes(annotation: Any, metadata: Iterable[Any]) -> str:
             return f"a whole number ≥ {rule.least}{most}"
         if isinstance(rule, Rule):
             kind = "a number " + rule.text.removeprefix("must be ")
+            if isinstance(rule, Measure):
+                kind += f" in {rule.unit}, or text with a unit"
             ways = ", by client" * rule.per_client + ", by knob" * rule.by_knob
             return kind + ways
         if isinstance(rule, BeforeValidator) and (names := _names(rule)):
@@ -192,15 +202,14 @@ def _default(value: Any) -> str:
         return ""
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items())
-        return f"`{{ {inside} }}`"
     return f"`{_toml(value)}`"
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {_toml(entry)}' for key, entry in value.items())} }}"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

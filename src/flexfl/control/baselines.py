@@ -120,9 +120,9 @@ class TopKSend(Rule):
 
 
 def _chance(budget: Number, price: FloatArray) -> FloatArray:
-    ratio = np.divide(
-        budget, price, out=np.ones(np.broadcast_shapes(np.shape(budget), price.shape)), where=price > 0
-    )
+    everyone = np.ones(np.broadcast_shapes(np.shape(budget), price.shape))
+    payable = (price > 0) & (price < np.inf)  # whoever cannot pay, is away: the knob sees to that
+    ratio = np.divide(budget, price, out=everyone, where=payable)
     return np.minimum(1.0, ratio)
 
 

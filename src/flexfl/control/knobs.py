@@ -191,6 +191,9 @@ class Sender(Controlled):
         """Solve P3.2 (or P3.3) and charge (17) (or (18))."""
         moment, cost = self._opened(iteration)
         amounts = self._checked(self._ask(moment, cost, vectors), vectors, moment, cost)
+        for each in (cost, *self._others.values()):
+            if (away := getattr(each, "away", None)) is not None:  # whose links are down send nothing
+                amounts = np.where(away, 0, amounts)
         if self._hard:
             amounts = self._within(amounts, vectors, moment, cost)
         return self._pay(amounts, vectors.components(amounts), vectors.nbytes(amounts), moment, cost)
@@ -241,6 +244,7 @@ class Sender(Controlled):
         """
         k, size = np.asarray(components), np.asarray(nbytes)
         moment, cost = self._opened(iteration)
+        cost = getattr(cost, "present", cost)  # it is sent: the link is up
         if self._hard and self._over(self._bill(k, size, moment, cost), k).any():
             k, size = np.zeros_like(k), np.zeros_like(size)
         return self._pay(k, k, size, moment, cost)

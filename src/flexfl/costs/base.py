@@ -24,6 +24,10 @@ class Cost(Protocol):
     A cost may have an attribute `monotone`: True says that it never falls as the amount grows, which makes
     the search for the best decision much faster. A cost of computing may have `breakpoints`, an
     array of the q at which it jumps, which the search then tries.
+
+    A cost may be infinite for those who cannot compute or send in this iteration. A cost of sending then has
+    `away`, who that is: they send nothing, whatever the rule decides; `present` is the cost without that
+    (`flexfl.costs.available`).
     """
 
     def __call__(self, amount: Number | Count) -> FloatArray: ...
@@ -39,7 +43,10 @@ class CostModel(Protocol):
     - `mean_cost`, the expected cost of one computation, from which the randomised baseline sets its
       probability;
     - `observe(amount, cost)`, for a cost that is measured: called with what was done and what it cost;
-    - `state()` and `restore(state)`, for a cost with a memory (`flexfl.state`).
+    - `state()` and `restore(state)`, for a cost with a memory (`flexfl.state`);
+    - `prepare(entities)`, for a cost that reads files: called before any work starts, it raises an
+      `InputError` for what is wrong with them; and `contents`, a text that tells apart what was read, which
+      is a part of the run's identity.
     """
 
     def at(self, moment: Moment) -> Cost: ...

@@ -28,6 +28,7 @@ from flexfl.spec.build import (
     check_budgets,
     check_setup,
     packages,
+    paths_of_costs,
 )
 from flexfl.spec.load import to_toml
 from flexfl.spec.schema import Spec, parse
@@ -176,6 +177,10 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
     if spec.data.path is not None and settings.data is None and not settings.paths:
         rule, remedy = "names a file of this site", f"name it as data in {SITE_FILE}, or set paths = true"
         raise InputError([Fault("data.path", rule, spec.data.path, remedy)], "the run's spec")
+    if (paths := paths_of_costs(spec)) and not settings.paths:
+        rule, remedy = "names a file of this site", f"set paths = true in {SITE_FILE} to allow it"
+        faults = [Fault(field, rule, path, remedy) for field, path in paths.items()]
+        raise InputError(faults, "the run's spec")
     from flexfl.deploy.jobs import ClientJob
 
     return ClientJob(

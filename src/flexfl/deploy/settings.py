@@ -20,7 +20,7 @@ class SiteSettings(BaseModel):
     Attributes:
         data: An .npz file with train_x and train_y; by default this client's part of the spec's dataset.
         threads: Number of cores to use; by default torch's choice.
-        paths: Whether a run may use a file of this site as its data.
+        paths: Whether a run may use files of this site as its data and for its costs.
         modules: Packages whose functions a run may call ("module:function").
     """
 

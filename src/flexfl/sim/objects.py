@@ -21,7 +21,6 @@ from flexfl.models.build import Accuracy, Loss
 from flexfl.parameters import plain
 from flexfl.registry import GIVEN, is_given, is_import_path
 from flexfl.sim.engine import Problem
-from flexfl.spec.build import packages
 from flexfl.spec.load import load_spec, merged
 from flexfl.spec.schema import Spec, parse
 
@@ -85,9 +84,7 @@ def _name_of(thing: object) -> str:
 
 
 def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
-    """Return what the spec does not say of a run: objects that were passed in, and code of one's own."""
-    if objects == Objects() and not packages(spec):
-        return {}
+    """Return what the spec does not say of a run: objects that were passed in, code of one's own, files."""
     given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
     given += ["policy"] if objects.policy is not None else []
     given += ["loss"] if objects.loss is not None else []

@@ -11,14 +11,14 @@ from flexfl.control import Budget, ByKnob, Policy, Setup
 from flexfl.control.feasible import budget_faults, units_of
 from flexfl.control.trial import check_setup as check_setup
 from flexfl.costs import CostModel
-from flexfl.errors import Fault, InputError
+from flexfl.errors import Fault, InputError, within
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
 from flexfl.results.observer import Observer
 from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
-from flexfl.streams import Streams
+from flexfl.streams import Entities, Streams
 
 _REMEDIES: dict[type, str] = {
     CostModel: "give it a method at(moment), see flexfl.costs.CostModel",
@@ -75,7 +75,7 @@ def build_setup(
     Raises:
         InputError: an own member cannot be imported, or is not what it must be.
     """
-    return Setup(
+    setup = Setup(
         policy=build_policy(spec, policy),
         costs=build_costs(spec, costs),
         compressors=build_compressors(spec, compressors),
@@ -84,6 +84,23 @@ def build_setup(
         iterations=spec.train.iterations,
         joint=spec.budget.build_joint(spec.data.clients),
     )
+    _prepare(setup, spec.data.clients)
+    return setup
+
+
+def _prepare(setup: Setup, clients: int) -> None:
+    """Let costs read and check the files that they need, before any work starts."""
+    faults: list[Fault] = []
+    for field, part in setup.parts().items():
+        if callable(prepare := getattr(part, "prepare", None)):
+            server = field.endswith(".downlink")
+            entities = Entities.the_server() if server else Entities.all_clients(clients)
+            try:
+                within(field, lambda prepare=prepare, who=entities: prepare(who))  # type: ignore[misc]
+            except InputError as error:
+                faults += error.faults
+    if faults:
+        raise InputError(faults, "the files that costs are read from")
 
 
 def _build_all(
@@ -135,6 +152,24 @@ def packages(spec: Spec) -> dict[str, str]:
         for setting, name in named.items()
         if is_import_path(name)
     }
+
+
+def paths_of_costs(spec: Spec) -> dict[str, str]:
+    """Return the files that costs would read, by the setting that names them."""
+    found: dict[str, str] = {}
+    for field, _, table in members({"costs": spec.costs, "budget": spec.budget}):
+        found |= _paths(table, field)
+    return found
+
+
+def _paths(table: Mapping[str, Any], field: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            found |= _paths(value, f"{field}.{key}")
+        elif key == "path" and isinstance(value, str):
+            found[f"{field}.{key}"] = value
+    return found
 
 
 def refuse_for_simulation(spec: Spec) -> None:

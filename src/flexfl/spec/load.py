@@ -52,15 +52,36 @@ def load_given(source: str, *, beside: Path = Path()) -> dict[str, Any]:
 
 
 def with_paths(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return sections whose data.path, if it is relative, is taken from the folder of their file.
+    """Return sections whose relative paths are taken from the folder of their file.
 
-    >>> with_paths({"data": {"path": "mine.npz"}}, Path("/specs"))
-    {'data': {'path': '/specs/mine.npz'}}
+    These are data.path, and of costs, also those of joint budgets, every `path`, and a `trace` that is just
+    a path.
+
+    >>> with_paths({"data": {"path": "mine.npz"}, "costs": {"uplink": {"trace": "3g/*"}}}, Path("/specs"))
+    {'data': {'path': '/specs/mine.npz'}, 'costs': {'uplink': {'trace': '/specs/3g/*'}}}
     """
     out = dict(given)
     if isinstance(data := given.get("data"), Mapping) and isinstance(path := data.get("path"), str):
-        out["data"] = {**data, "path": str(folder.absolute() / Path(path).expanduser())}
+        out["data"] = {**data, "path": _beside(path, folder)}
+    for section in ("costs", "budget"):
+        if section in given:
+            out[section] = _with_paths(given[section], folder)
     return out
+
+
+def _with_paths(table: Any, folder: Path) -> Any:
+    if not isinstance(table, Mapping):
+        return table
+    return {
+        key: _beside(value, folder)
+        if key in ("path", "trace") and isinstance(value, str)
+        else _with_paths(value, folder)
+        for key, value in table.items()
+    }
+
+
+def _beside(path: str, folder: Path) -> str:
+    return str(folder.absolute() / Path(path).expanduser())
 
 
 def toml_fault(text: str, error: tomllib.TOMLDecodeError) -> Fault:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
@@ -17,7 +15,7 @@ from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.models import NETWORKS
-from flexfl.parameters import KNOBS, Positive, Whole, fault, is_number
+from flexfl.parameters import KNOBS, Positive, Whole, absolute, fault, is_number
 from flexfl.registry import Family, for_pydantic, is_given, one_of
 from flexfl.results.trackers import TRACKERS
 
@@ -88,11 +86,6 @@ def _device(value: Any) -> str:
     return value
 
 
-def _absolute(path: str | None) -> str | None:
-    """Return a path that stays right when the run is resumed from another folder."""
-    return os.path.abspath(Path(path).expanduser()) if path else path
-
-
 class DataSpec(Section):
     """The samples, and which client has which.
 
@@ -107,7 +100,7 @@ class DataSpec(Section):
     """
 
     name: Annotated[str, one_of(DATASETS)] = "fashion-mini"
-    path: Annotated[str | None, AfterValidator(_absolute)] = None
+    path: Annotated[str | None, AfterValidator(absolute)] = None
     partition: Annotated[str | dict[str, Any], BeforeValidator(_partition)] = "one-class"
     clients: Annotated[int, Whole(1, "give the number of clients N")] = 100
     weights: Annotated[Any, BeforeValidator(_weights)] = "equal"

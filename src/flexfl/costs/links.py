@@ -1,0 +1,91 @@
+"""Sending over a link: the bytes of messages, and the seconds they take at a bandwidth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from flexfl.arrays import FloatArray, Number
+from flexfl.costs.available import with_away
+from flexfl.costs.base import Cost
+from flexfl.costs.linear import Affine
+from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage, prepare_parts
+from flexfl.costs.traces import Trace, TraceTable, open_trace
+from flexfl.parameters import Measure, above_zero, from_zero
+from flexfl.streams import Entities, Moment
+
+_Rate = Annotated[
+    Number,
+    Measure("must be > 0 and finite", above_zero, 'for example "20 Mbit/s"', True, unit="bit / second"),
+]
+_Latency = Annotated[
+    Number, Measure("must be ≥ 0 and finite", from_zero, 'for example "50 ms"', True, unit="second")
+]
+
+
+def message_bits(moment: Moment, per_component: Number, per_message: Number) -> tuple[FloatArray, FloatArray]:
+    """Return the bits of a message besides its components, and the bits of a component, of each entity."""
+    return 8.0 * moment.pick(per_message), 8.0 * moment.pick(per_component)
+
+
+@dataclass(frozen=True)
+class ByteMessage:
+    """φ = β + γ·k in bytes: what a data plan counts, before any of it is sent.
+
+    Attributes:
+        bytes_per_component: γ; 5 is a value of four bytes and one for its place.
+        bytes_per_message: β; 94 are 20 of the codec and 74 of IPv4, TCP and TLS.
+    """
+
+    unit: ClassVar[str] = "byte"
+    bytes_per_component: PerComponent = COMPONENT
+    bytes_per_message: PerMessage = MESSAGE
+
+    def at(self, moment: Moment) -> Affine:
+        gamma = np.asarray(moment.pick(self.bytes_per_component), dtype=float)
+        return Affine(np.asarray(moment.pick(self.bytes_per_message), dtype=float), gamma)
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """φ = ℓ + 8·bytes(k) / r in seconds, with r constant or from a trace; while r = 0 nothing can be sent.
+
+    Attributes:
+        rate: r; with a trace, what a value of 1 in it stands for.
+        trace: r over time, in `rate`: a path, a list, or a table with a path.
+        latency: ℓ, seconds of a message besides, such as the round trip.
+        bytes_per_component: of what is sent.
+        bytes_per_message: of a message besides its components.
+    """
+
+    unit: ClassVar[str] = "second"
+    rate: _Rate = 1e6
+    trace: TraceTable = None
+    latency: _Latency = 0.0
+    bytes_per_component: PerComponent = COMPONENT
+    bytes_per_message: PerMessage = MESSAGE
+    _trace: Trace | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_trace", open_trace(self.trace))
+
+    @property
+    def contents(self) -> str:
+        """What tells apart the files that were read."""
+        return "" if self._trace is None else self._trace.contents
+
+    def prepare(self, entities: Entities) -> None:
+        """Read and check the trace before any work starts."""
+        prepare_parts(entities, trace=self._trace)
+
+    def at(self, moment: Moment) -> Cost:
+        beta, gamma = message_bits(moment, self.bytes_per_component, self.bytes_per_message)
+        latency, rate = moment.pick(self.latency), moment.pick(self.rate)
+        if self._trace is None:
+            return Affine(np.asarray(latency + beta / rate), np.asarray(gamma / rate))
+        value = self._trace.at(moment, "bandwidth")
+        away = value <= 0
+        rate = rate * np.where(away, 1.0, value)
+        return with_away(Affine(np.asarray(latency + beta / rate), np.asarray(gamma / rate)), away)
