@@ -1,8 +1,8 @@
 """Theorems 1 and 3 on runs of the oracle whose constants are known exactly: quadratics.
 
-F_n(x) = ½·(x − c_n)ᵀA(x − c_n) with one A for all: L is its largest eigenvalue, ∇F_n − ∇f = A(c̄ − c_n) wherever x
-is, f is smallest at c̄, and a minibatch adds a vector of length σ in a random direction. Theorem 2 is in
-test_theorem_2.py.
+F_n(x) = ½·(x − c_n)ᵀA(x − c_n) with one A for all: L is its largest eigenvalue, ∇F_n − ∇f = A(c̄ − c_n)
+wherever x is, f is smallest at c̄, and a minibatch adds a vector of length σ in a random direction.
+Theorem 2 is in test_theorem_2.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from flexfl.theory.convergence import (
     largest_learning_rate,
 )
 from flexfl.theory.objectives import inverse_prob_bound, kept_bound
-from flexfl.theory.offline import Plan, offline_optimum, offline_probs
+from flexfl.theory.offline import OfflinePlan, offline_optimum, offline_probs
 from flexfl.theory.price import (
     highest_compute_price,
     highest_send_price,
@@ -25,7 +25,7 @@ from flexfl.theory.price import (
 __all__ = [
     "Constants",
     "Convergence",
-    "Plan",
+    "OfflinePlan",
     "convergence_bound",
     "convergence_over_time",
     "highest_compute_price",

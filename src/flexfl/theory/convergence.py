@@ -117,7 +117,7 @@ def convergence_over_time(
         client_kept: the mean of ‖b_t − v_t‖² = ‖e_{t+1}‖² over clients, (T,).
         inverse_prob: the mean of 1/q over clients, (T,).
     """
-    done = np.arange(1, len(inverse_prob) + 1)
+    done = np.arange(1.0, len(inverse_prob) + 1)
     r, e = (np.concatenate([[0.0], kept[:-1]]) for kept in (server_kept, client_kept))  # r_0 = e_0 = 0
     return convergence_bound(
         constants,

@@ -20,7 +20,7 @@ _STEPS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class OfflinePlan:
     """A plan that knows all costs.
 
     Attributes:
@@ -34,7 +34,7 @@ class Plan:
     price: float
 
 
-def offline_probs(alpha: FloatArray, budget: float) -> Plan:
+def offline_probs(alpha: FloatArray, budget: float) -> OfflinePlan:
     """Solve P2.1 for λ_t(q) = α_t·q, exactly.
 
     The Lagrangian 1/q + μ·α·q is convex and gives q = min{1, 1/√(μα)}: iterations dearer than 1/μ are
@@ -55,7 +55,7 @@ def offline_probs(alpha: FloatArray, budget: float) -> Plan:
     costs = _checked(alpha, budget)
     total = budget * len(costs)
     if costs.sum() <= total:
-        return Plan(np.ones(len(costs)), 1.0, 0.0)
+        return OfflinePlan(np.ones(len(costs)), 1.0, 0.0)
     dearest = np.sort(costs)[::-1]
     roots = np.cumsum(np.sqrt(dearest))  # Σ √α of the m dearest, m = 1, …, T
     cheap = np.concatenate([np.cumsum(dearest[::-1])[::-1][1:], [0.0]])  # Σ α of the others
@@ -65,7 +65,7 @@ def offline_probs(alpha: FloatArray, budget: float) -> Plan:
     m = int(np.argmax((scale > 0) & (scale**2 >= following * (1 - 1e-12))))
     with np.errstate(divide="ignore"):
         q = np.minimum(1.0, np.where(costs > 0, scale[m] / np.sqrt(costs), 1.0))
-    return Plan(q, float(np.mean(1.0 / q)), float(scale[m] ** -2))
+    return OfflinePlan(q, float(np.mean(1.0 / q)), float(scale[m] ** -2))
 
 
 def offline_optimum(costs: FloatArray, probs: FloatArray, budget: float) -> float:

@@ -1,31 +1,31 @@
 """The bound of the log price (`policy = "price"`): how far spending can be from its budget after T iterations.
 
-The price moves by  ln λ_{t+1} = max{ln λ_min, ln λ_t + κ·(c_t − φ̃_t)/φ̃}  with the cost c_t, the budget φ̃ of an
+The price moves by  ln λ' = max{ln λ_min, ln λ + κ·(c_t − φ̃_t)/φ̃}  with the cost c_t, the budget φ̃ of an
 iteration and the share φ̃_t of this one (φ̃ itself, unless the horizon is known).
 
-**What was spent.** Each step moves ln λ by at least κ·(c_t − φ̃_t)/φ̃, and by just that unless the floor holds
-it. Summed over T iterations,
+**What was spent.** Each step moves ln λ by at least κ·(c_t − φ̃_t)/φ̃, and by just that unless the floor
+holds it. Summed over T iterations,
 
     Σ (c_t − φ̃_t) / φ̃ ≤ ln(λ_T/λ_0) / κ,        with equality if the floor was never met.
 
 With φ̃_t = φ̃ the left side is T times the relative violation, so it is at most ln(λ_T/λ_0)/(κT): sign
 included, and whatever was decided.
 
-**How high the price of sending gets.** P3.2 with a price reads min ‖b − v‖² + λ·φ(v), and v = 0 costs nothing.
-So a message of cost φ is sent only if λ·φ ≤ ‖b‖² − ‖b − v‖² ≤ D. The price rises only after a cost
-φ > φ̃, hence from λ_t ≤ D/φ, and to at most (D/φ)·exp(κ(φ/φ̃ − 1)). The logarithm of that is convex in φ: on
-(φ̃, φ_max] it is largest at an end. With λ_t ≤ that maximum or ≤ λ_0 before, λ_T is at most the larger
-of both:
+**How high the price of sending gets.** P3.2 with a price reads min ‖b − v‖² + λ·φ(v), and v = 0 costs
+nothing. So a message of cost φ is sent only if λ·φ ≤ ‖b‖² − ‖b − v‖² ≤ D. The price rises only after a cost
+φ > φ̃, hence from λ ≤ D/φ, and to at most (D/φ)·exp(κ(φ/φ̃ − 1)). The logarithm of that is convex in φ: on
+(φ̃, φ_max] it is largest at an end. A price that never rises to more than a number exceeds it only if it
+began there:
 
     λ_T ≤ max{λ_0, D/φ̃, (D/φ_max)·exp(κ(φ_max/φ̃ − 1))}
 
-(and if no message costs less than φ_min > φ̃, with φ_min for φ̃ in the middle: (D/φ_min)·exp(κ(φ_min/φ̃ − 1))).
+(and if no message costs less than φ_min > φ̃, with (D/φ_min)·exp(κ(φ_min/φ̃ − 1)) for D/φ̃).
 
 **How high the price of computing gets.** With λ(q) = αq, P3.1 with a price gives q = min{1, 1/√(μα)} and the
 cost c = min{α, √(α/μ)}, which is above φ̃ only while μ < α/φ̃². From there μ rises to at most
-(α/c²)·exp(κ(c/φ̃ − 1)) with c in (φ̃, α]: convex in c by its logarithm again, so at most
-max{α/φ̃², (1/α)·exp(κ(α/φ̃ − 1))}, and both are largest, among the α > φ̃, at α_max (the second at an end, and at
-the end φ̃ it is 1/φ̃ ≤ α_max/φ̃²):
+(α/c²)·exp(κ(c/φ̃ − 1)) with c in (φ̃, α]: by its logarithm convex in c again, so at most
+max{α/φ̃², (1/α)·exp(κ(α/φ̃ − 1))}. Among the α > φ̃ the first is largest at α_max, the second at an end, and
+at the end φ̃ it is 1/φ̃ ≤ α_max/φ̃²:
 
     μ_T ≤ max{μ_0, α_max/φ̃², (1/α_max)·exp(κ(α_max/φ̃ − 1))}
 
