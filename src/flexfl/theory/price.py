@@ -1,4 +1,4 @@
-"""The bound of the log price (`policy = "price"`): how far spending can be from its budget after T iterations.
+"""The bound of the log price (`policy = "price"`): how far spending ends from its budget after T iterations.
 
 The price moves by  ln λ' = max{ln λ_min, ln λ + κ·(c_t − φ̃_t)/φ̃}  with the cost c_t, the budget φ̃ of an
 iteration and the share φ̃_t of this one (φ̃ itself, unless the horizon is known).
