@@ -43,6 +43,7 @@ class Plan:
         clients: N.
         parameters: the number of trained parameters.
         iterations: T.
+        heaviest: the largest N·w of any client.
         learning_rate: η.
         largest_learning_rate: 1/(4Lp).
         policies: by knob.
@@ -63,6 +64,7 @@ class Plan:
     clients: int
     parameters: int
     iterations: int
+    heaviest: float
     learning_rate: float
     largest_learning_rate: float
     policies: Mapping[str, str]
@@ -125,6 +127,7 @@ def plan_of(problem: Problem, spec: Spec, name: str, tried: int, pace: float | N
         clients=clients,
         parameters=dim,
         iterations=T,
+        heaviest=float(clients * np.max(problem.weights)),
         learning_rate=problem.learning_rate,
         largest_learning_rate=_largest_rate(estimates, computing),
         policies={knob: type(policy_of(setup, knob)).__name__ for knob in KNOBS},
