@@ -213,35 +213,53 @@ def _largest(
 def prices_of(scopes: Mapping[str, Scope], alone: Knobbed, trial: Trial | None, T: int) -> dict[str, float]:
     """Return what the relative violation would be at most under the log price, by knob.
 
-    It begins at α̂/λ̃² for computing, and for sending at no less than ‖b‖² over the cost of all its components.
+    It begins at α̂/λ̃² for computing, and for sending at no less than ‖b‖² over the cost of all components.
     """
     found = {}
     for knob, scope in scopes.items():
-        limits = np.asarray(scope.limits, dtype=float)
-        if not np.isfinite(limits).any() or (knob != "compute" and trial is None):
-            continue
         if knob == "compute":
-            if alone.alphas is None:
-                continue
-            alphas = np.where(np.isfinite(alone.alphas), alone.alphas, np.nan)
-            first = np.nanmean(alphas, axis=0) / limits**2
-            highest = highest_compute_price(
-                first, largest=np.nanmax(alphas, axis=0), budget=limits, step=PRICE_STEP
-            )
+            bounds = _compute_price(scope, alone, T)
         else:
-            assert trial is not None
-            watch = trial.watches[knob]
-            first = watch.first_energy / watch.first_whole
-            highest = highest_send_price(
-                first,
-                energy=watch.energy,
-                budget=limits,
-                largest=trial.largest_cost[knob],
-                step=PRICE_STEP,
-            )
-        with np.errstate(invalid="ignore"):
-            bounds = price_violation_bound(first, highest, step=PRICE_STEP, iterations=T)
-        known = np.isfinite(bounds) & np.isfinite(limits)
-        if known.any():
-            found[knob] = float(np.max(np.where(known, bounds, 0.0)))
+            bounds = None if trial is None else _send_price(scope, trial, T)
+        if bounds is not None and np.isfinite(bounds).any():
+            found[knob] = float(np.nanmax(bounds))
     return found
+
+
+def _compute_price(scope: Scope, alone: Knobbed, T: int) -> FloatArray | None:
+    """Return the bound of each client with a budget of its own, for λ = αq."""
+    if alone.alphas is None or scope.budget is None or scope.budget.members is not None:
+        return None
+    limited = np.isfinite(scope.limits)
+    alphas = np.where(np.isfinite(alone.alphas), alone.alphas, 0.0)[:, limited]
+    limits = scope.limits[limited]
+    first = np.mean(alphas, axis=0) / limits**2
+    first, limits, alphas = first[first > 0], limits[first > 0], alphas[:, first > 0]
+    highest = highest_compute_price(first, largest=alphas.max(axis=0), budget=limits, step=PRICE_STEP)
+    return price_violation_bound(first, highest, step=PRICE_STEP, iterations=T)
+
+
+def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
+    """Return the bound of each queue that has begun.
+
+    Of m entities that share a budget, the price rises only if their messages cost more than it together,
+    and each of these is worth its price: λ·Σφ ≤ mD. It begins with the highest of their prices.
+    """
+    limits, sizes = _queues(scope)
+    watch = trial.watches[scope.knob]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        each = np.atleast_1d(watch.first_energy / watch.first_whole)
+    each = np.where(np.isfinite(each), each, 0.0)
+    members = None if scope.budget is None else scope.budget.members
+    first = np.zeros(len(limits))
+    np.maximum.at(first, np.arange(len(limits)) if members is None else members, each)
+    begun = np.isfinite(limits) & (first > 0)
+    first, limits, sizes = first[begun], limits[begun], sizes[begun]
+    highest = highest_send_price(
+        first,
+        energy=sizes * watch.energy,
+        budget=limits,
+        largest=sizes * trial.largest_cost[scope.knob],
+        step=PRICE_STEP,
+    )
+    return price_violation_bound(first, highest, step=PRICE_STEP, iterations=T)

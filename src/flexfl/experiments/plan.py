@@ -49,7 +49,7 @@ class Plan:
         policies: by knob.
         estimates: of the constants.
         convergence: the terms of Theorem 1 at T, by name; residuals are None without a trial.
-        residuals: mean ‖r‖² and ‖e‖² of the second half of the trial.
+        residuals: mean ‖r‖² and ‖N·w·e‖² of the second half of the trial.
         computing: how often clients compute.
         violations: Theorem 2 by knob, where the policy is the paper's and there is a budget.
         price: by knob, the relative violation that the log price would have at most.
@@ -97,13 +97,26 @@ def make_plan(
         iterations_to_try: of the trial; 0 for none.
         seconds_per_iteration: how long one takes between machines, where that is known.
     """
-    with threads(spec.engine.threads or default_threads()), own_generator():
-        problem = prepared(spec)
-        return plan_of(problem, spec, name, iterations_to_try, seconds_per_iteration)
+    count = spec.engine.threads or default_threads()
+    with own_generator():
+        with threads(count):
+            problem = prepared(spec)
+            trial = _tried(problem, spec, iterations_to_try)
+        with threads(1):  # many small gradients: more threads would wait for each other
+            return plan_of(problem, spec, name, trial, seconds_per_iteration)
 
 
-def plan_of(problem: Problem, spec: Spec, name: str, tried: int, pace: float | None) -> Plan:
-    """Return the plan of a problem that was built."""
+def _tried(problem: Problem, spec: Spec, iterations: int) -> Trial | None:
+    """Return a trial as the run would be computed; None for no iterations."""
+    if not iterations:
+        return None
+    kernels = None if spec.engine.kernels == "auto" else spec.engine.kernels
+    count = min(iterations, spec.train.iterations)
+    return rehearse(problem, count, kernels=kernels, gradients=spec.engine.gradients)
+
+
+def plan_of(problem: Problem, spec: Spec, name: str, trial: Trial | None, pace: float | None) -> Plan:
+    """Return the plan of a problem that was built, and perhaps tried."""
     clients, dim, T = problem.data.clients, problem.model.dim, spec.train.iterations
     setup = problem.setup.weighted(problem.weights)
     probe = Probe(
@@ -116,18 +129,16 @@ def plan_of(problem: Problem, spec: Spec, name: str, tried: int, pace: float | N
     )
     estimates = estimate_constants(probe, learning_rate=problem.learning_rate)
     alone = compute_alone(setup, clients, dim, T)
-    kernels = None if spec.engine.kernels == "auto" else spec.engine.kernels
-    options = {"kernels": kernels, "gradients": spec.engine.gradients}
-    trial = rehearse(problem, min(tried, T), probe=probe, engine=options) if tried else None
     scopes = {knob: scope_of(setup, knob, clients) for knob in KNOBS}
     computing = computing_of(policy_of(setup, "compute"), scopes["compute"], alone)
-    residuals = None if trial is None else _residuals(trial)
+    heaviest = float(clients * np.max(problem.weights))
+    residuals = None if trial is None else _residuals(trial, heaviest)
     return Plan(
         name=name,
         clients=clients,
         parameters=dim,
         iterations=T,
-        heaviest=float(clients * np.max(problem.weights)),
+        heaviest=heaviest,
         learning_rate=problem.learning_rate,
         largest_learning_rate=_largest_rate(estimates, computing),
         policies={knob: type(policy_of(setup, knob)).__name__ for knob in KNOBS},
@@ -139,7 +150,7 @@ def plan_of(problem: Problem, spec: Spec, name: str, tried: int, pace: float | N
         price=prices_of(scopes, alone, trial, T),
         spending={knob: spending_of(setup, scopes[knob], alone, trial, T) for knob in KNOBS},
         trial=0 if trial is None else trial.iterations,
-        gradients=() if trial is None else trial.gradients,
+        gradients=tuple((t, probe.squared_gradient(x)) for t, x in (trial.places if trial else ())),
         pace=pace_of(trial, clients, pace),
         notes=tuple(_notes(spec, setup, estimates, alone, trial, T)),
     )
@@ -150,10 +161,11 @@ def _largest_rate(estimates: Estimates, computing: Computing) -> float:
     return float(largest_learning_rate(L, computing.worst)) if L > 0 else float("inf")
 
 
-def _residuals(trial: Trial) -> tuple[float, float]:
+def _residuals(trial: Trial, heaviest: float) -> tuple[float, float]:
+    """Return mean ‖r‖² and ‖N·w·e‖² of the second half; the latter with the largest weight, at most."""
     half = slice(trial.iterations // 2, None)
     r, e = (trial.recorded[name][half] for name in ("downlink_objective", "uplink_objective"))
-    return float(np.mean(r)), float(np.mean(e))
+    return float(np.mean(r)), heaviest**2 * float(np.mean(e))
 
 
 def _convergence(

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from flexfl.arrays import FloatArray
 from flexfl.control import Policy, Scope, Setup
 from flexfl.costs.linear import Linear
-from flexfl.experiments.constants import Probe
 from flexfl.parameters import KNOBS
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
 from flexfl.sim.engine import Engine, Problem
@@ -26,7 +26,7 @@ _MOST_NUMBERS = 4_000_000
 """Costs that are kept at once; a longer run is looked at up to there."""
 _GRID = np.linspace(1 / 64, 1.0, 64)
 _LOOKS = 8
-"""How often ‖∇f‖² is measured in a trial."""
+"""How many x of a trial are kept, for what is measured there afterwards."""
 
 RECORDED = (
     "compute_objective",
@@ -108,7 +108,7 @@ class Trial:
         watches: of uplink and downlink.
         first_pressure: by knob, what each entity first decided against, where that is known.
         last_pressure: by knob, what it decided against last.
-        gradients: (iteration, ‖∇f(x)‖²), some of them.
+        places: (iteration, x), some of them.
     """
 
     iterations: int
@@ -120,28 +120,26 @@ class Trial:
     watches: Mapping[str, Watch]
     first_pressure: Mapping[str, FloatArray]
     last_pressure: Mapping[str, FloatArray]
-    gradients: tuple[tuple[int, float], ...]
+    places: tuple[tuple[int, Tensor], ...]
 
 
-def rehearse(problem: Problem, iterations: int, *, probe: Probe | None = None, engine: Any = None) -> Trial:
-    """Run some iterations, and measure ‖∇f‖² now and then if there is a probe.
+def rehearse(problem: Problem, iterations: int, **options: Any) -> Trial:
+    """Run some iterations.
 
     Args:
         problem: what is trained; its model is left as it was.
         iterations: how many.
-        probe: for gradients.
-        engine: options of the engine, by name.
+        **options: of the engine.
     """
     start, watched = problem.model.params.clone(), _Watched(problem.setup.policy)
-    running = Engine(replace(problem, setup=replace(problem.setup, policy=watched)), **(engine or {}))
-    looks = {round(place) for place in np.linspace(0, iterations - 1, _LOOKS)} if probe else set()
-    records, seconds, gradients = [], [], []
+    running = Engine(replace(problem, setup=replace(problem.setup, policy=watched)), **options)
+    looks = {round(place) for place in np.linspace(0, iterations - 1, _LOOKS)}
+    records, seconds, places = [], [], []
     first: dict[str, FloatArray] = {}
     try:
         for t in range(iterations):
-            if t in looks and probe is not None:
-                x = torch.from_numpy(np.array(running.params)).to(start)
-                gradients.append((t, probe.squared_gradient(x)))
+            if t in looks:
+                places.append((t, torch.from_numpy(np.array(running.params)).to(start)))
             began = time.perf_counter()
             records.append(running.step())
             seconds.append(time.perf_counter() - began)
@@ -159,7 +157,7 @@ def rehearse(problem: Problem, iterations: int, *, probe: Probe | None = None, e
         watches=watched.watches,
         first_pressure=first,
         last_pressure={knob: np.asarray(records[-1][f"{knob}_queue"], dtype=float) for knob in KNOBS},
-        gradients=tuple(gradients),
+        places=tuple(places),
     )
 
 

@@ -49,7 +49,7 @@ def write_plan_figure(plan: Mapping[str, Any], path: Path) -> Path:
 
 
 def write_run_figure(run: Run, plan: Mapping[str, Any], path: Path, *, heaviest: float = 1.0) -> Path:
-    """Draw the terms of Theorem 1 of a run, from what it has recorded, beside the loss and ‖∇f‖².
+    """Draw the terms of Theorem 1 of a run, from what it has recorded, and ‖∇f‖² of the plan's trial.
 
     Args:
         run: the run.
