@@ -25,17 +25,25 @@ SMALL = {
 }
 SETTINGS = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
 
+TRIED = ["--iterations-to-try", "10", "--pace", "2 min"]
+
 
 def plan(*words: str, columns: int = 80):
     environment = {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns), "NO_COLOR": "1", "TERM": "dumb"}
     return CliRunner().invoke(app, ["plan", *words], env=environment)
 
 
-def test_the_page_its_data_and_its_picture(tmp_path):
-    ended = plan(
-        "quickstart", *SETTINGS, "--iterations-to-try", "10", "--pace", "2 min", "--out", str(tmp_path)
-    )
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The folder and the page of a small plan."""
+    folder = tmp_path_factory.mktemp("plan")
+    ended = plan("quickstart", *SETTINGS, *TRIED, "--out", str(folder))
     assert ended.exit_code == 0, ended.output
+    return folder, ended.output
+
+
+def test_the_page_its_data_and_its_picture(page):
+    folder, text = page
     for words in (
         "10 clients",
         "of budget",
@@ -47,28 +55,22 @@ def test_the_page_its_data_and_its_picture(tmp_path):
         "kept back by clients",
         "720 iterations a day",
     ):
-        assert words in ended.output, words
-    lines = [
-        line for line in ended.output.splitlines() if not line.startswith(("picture", "data", "real pace"))
-    ]
+        assert words in text, words
+    lines = [line for line in text.splitlines() if not line.startswith(("picture", "data", "real pace"))]
     assert max(map(len, lines)) <= 80
-    found = read_plan(tmp_path / "plan.json")
+    found = read_plan(folder / "plan.json")
     assert (found["iterations"], found["trial"]) == (40, 10)
-    height, width, _ = imread(tmp_path / "plan.png").shape
+    height, width, _ = imread(folder / "plan.png").shape
     assert width > 2 * height > 800
 
 
-def test_json_alone_on_standard_output_and_the_same_again(tmp_path):
-    found = []
-    for folder in ("a", "b"):
-        ended = plan(
-            "quickstart", *SETTINGS, "--iterations-to-try", "3", "--json", "--out", str(tmp_path / folder)
-        )
-        assert ended.exit_code == 0, ended.output
-        found.append(json.loads(ended.stdout))
-        assert found[-1] == json.loads((tmp_path / folder / "plan.json").read_text(encoding="utf-8"))
-        assert found[-1]["pace"].pop("simulated") > 0
-    assert found[0] == found[1]
+def test_json_alone_on_standard_output_and_the_same_again(page, tmp_path):
+    ended = plan("quickstart", *SETTINGS, *TRIED, "--json", "--out", str(tmp_path))
+    assert ended.exit_code == 0, ended.output
+    first, again = read_plan(page[0] / "plan.json"), json.loads(ended.stdout)
+    assert again == read_plan(tmp_path / "plan.json")
+    assert min(found["pace"].pop("simulated") for found in (first, again)) > 0
+    assert first == again
 
 
 def test_without_a_trial_the_page_says_what_is_not_known(tmp_path):
