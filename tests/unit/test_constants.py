@@ -75,6 +75,13 @@ def test_constants_of_quadratics_are_found():
     assert found.constants.gap == found.loss.mean
 
 
+def test_of_some_samples_nothing_is_certain():
+    probe, _ = probe_of(most_samples=10)
+    found = estimate_constants(probe, learning_rate=0.05, places=1, batches=2, smooth_clients=6)
+    assert not probe.complete
+    assert found.divergence.low < found.divergence.mean < found.divergence.high
+
+
 def test_weights_are_part_of_the_losses():
     weights = np.array([0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
     probe, centres = probe_of(weights=weights)

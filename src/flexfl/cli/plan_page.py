@@ -187,12 +187,15 @@ def _convergence(console: Console, plan: Mapping[str, Any]) -> None:
             table.add_row(words, "needs a trial", "–")
         else:
             table.add_row(words, _number(value), _percent(value / total if total else 0.0))
-    table.add_row("the bound", _number(total), "" if len(known) == len(TERMS) else "without the rest")
+    table.add_row("their sum", _number(total), "" if len(known) == len(TERMS) else "without the rest")
     console.print(table)
+    limit = plan["largest_learning_rate"]
+    if limit is not None and plan["learning_rate"] > limit:
+        console.print("With a learning rate above 1/(4Lp) the terms compare, but their sum is no bound.")
     if plan["gradients"]:
         measured = [value for _, value in plan["gradients"]]
         console.print(
-            f"Measured in the trial: {sum(measured) / len(measured):.3g} on average. The bound is far above "
+            f"Measured in the trial: {sum(measured) / len(measured):.3g} on average. The sum is far above "
             "what happens; its largest term tells what to spend more on.",
             style="dim",
         )

@@ -114,6 +114,9 @@ class Probe:
         self.importance = data.clients * weights[self.clients]
         self._parts = [self._some(int(n), most_samples) for n in self.clients]
         self._batches = Minibatches(self._parts, batch_size, streams)
+        samples = sum(map(len, self._parts))
+        self.complete = samples == sum(map(len, data.parts)) and len(self.clients) == data.clients
+        """Whether these are all clients with all their samples."""
         self.start = model.params.detach().clone()
 
     def _some(self, client: int, most: int) -> IntArray:
@@ -211,12 +214,13 @@ def estimate_constants(
     N = probe.population
     # The mean of some clients is nearer to them than the mean of all.
     known = M / max(1, M - 1) * (N - 1) / N if M < N else 1.0
+    sampled = not probe.complete
     steepest = int(np.argmax(variance.mean(axis=(1, 2))))
     return Estimates(
-        smoothness=estimate(smoothness.max(axis=0)[:, None], sampled=len(smoothness[0]) < N),
-        variance=estimate(variance[steepest], sampled=M < N),
-        divergence=estimate(known * divergence.max(axis=0)[:, None], sampled=M < N),
-        loss=estimate(losses[:, None], sampled=M < N),
+        smoothness=estimate(smoothness.max(axis=0)[:, None], sampled=sampled or len(smoothness[0]) < N),
+        variance=estimate(variance[steepest], sampled=sampled),
+        divergence=estimate(known * divergence.max(axis=0)[:, None], sampled=sampled),
+        loss=estimate(losses[:, None], sampled=sampled),
         clients=M,
         places=places,
     )
@@ -227,7 +231,8 @@ def estimate(values: FloatArray, *, sampled: bool, seed: int = 0) -> Estimate:
 
     Args:
         values: repeated estimates by client, (M, K).
-        sampled: whether there are clients that were not looked at; else only the K are drawn again.
+        sampled: whether there are clients or samples that were not looked at; else only the K are drawn
+            again.
         seed: of the bootstrap.
     """
     rng, (M, K) = np.random.default_rng(seed), values.shape

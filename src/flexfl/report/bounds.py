@@ -62,7 +62,7 @@ def write_run_figure(run: Run, plan: Mapping[str, Any], path: Path, *, heaviest:
     figure = new_figure(1.5 * _PANEL[0], _PANEL[1])
     axes = figure.add_subplot()
     _draw_terms(axes, done, terms, plan)
-    _finish(axes, "Theorem 1 on this run: average of ‖∇f‖², at most", "iterations T")
+    _finish(axes, _title(plan, "Theorem 1 on this run"), "iterations T")
     save_figure(figure, path)
     return path
 
@@ -107,6 +107,14 @@ def read_plan(path: Path) -> dict[str, Any]:
 # Panels ----------------------------------------------------------------------------------------------
 
 
+def _title(plan: Mapping[str, Any], what: str) -> str:
+    """Return the title of a panel with terms, which bound nothing if the learning rate is too large."""
+    limit = plan["largest_learning_rate"]
+    if limit is not None and plan["learning_rate"] > limit:
+        return f"{what}: its terms (η is above 1/(4Lp))"
+    return f"{what}: average of ‖∇f‖², at most"
+
+
 def _draw_convergence(axes: Axes, plan: Mapping[str, Any]) -> None:
     done = np.unique(np.geomspace(1, 10 * plan["iterations"], _POINTS))
     r, e = plan["residuals"] or (np.nan, np.nan)
@@ -120,7 +128,7 @@ def _draw_convergence(axes: Axes, plan: Mapping[str, Any]) -> None:
     )
     _draw_terms(axes, done, terms, plan)
     _mark_end(axes, plan["iterations"])
-    _finish(axes, "Theorem 1: average of ‖∇f‖², at most", "iterations T")
+    _finish(axes, _title(plan, "Theorem 1"), "iterations T")
 
 
 def _draw_terms(axes: Axes, done: FloatArray, terms: Convergence, plan: Mapping[str, Any]) -> None:
@@ -128,7 +136,7 @@ def _draw_terms(axes: Axes, done: FloatArray, terms: Convergence, plan: Mapping[
     axes.set_yscale("log")
     with np.errstate(invalid="ignore"):
         known = [np.nan_to_num(np.asarray(getattr(terms, name))) for name in TERMS]
-        axes.plot(done, np.sum(known, axis=0), color=INK, linewidth=2.0, label="the bound")
+        axes.plot(done, np.sum(known, axis=0), color=INK, linewidth=2.0, label="their sum")
     for place, (name, label) in enumerate(TERMS.items()):
         values = np.asarray(getattr(terms, name), dtype=float)
         if np.isfinite(values).any() and np.nanmax(values) > 0:
