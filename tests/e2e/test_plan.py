@@ -17,7 +17,8 @@ from flexfl.results import Run
 from flexfl.theory import convergence_bound
 
 SMALL = {
-    "data.clients": 10,
+    "data.clients": 3,
+    "data.partition": "iid",
     "model.options.hidden": 2,
     "train.iterations": 40,
     "train.evaluate_every": 40,
@@ -45,7 +46,7 @@ def page(tmp_path_factory):
 def test_the_page_its_data_and_its_picture(page):
     folder, text = page
     for words in (
-        "10 clients",
+        "3 clients",
         "of budget",
         "OPT_q",
         "1/(4Lp)",

@@ -16,6 +16,7 @@ from flexfl.experiments.rehearsal import compute_alone, rehearse
 from flexfl.parameters import KNOBS
 from flexfl.sim.engine import Engine
 from flexfl.spec.build import build_setup
+from flexfl.spec.load import load_spec
 from flexfl.theory import highest_send_price, inverse_prob_bound, offline_probs, violation_bound
 from small import BUDGETS, CLIENTS, COSTS, POLICIES, small_engine, small_spec
 
@@ -118,18 +119,17 @@ def test_the_knob_alone_decides_as_in_the_run():
 
 
 def test_the_optimum_of_clients_that_share_is_that_of_all_their_iterations():
-    plan, _ = plan_for(budget=BUDGETS["shared"], tried=0)
-    spec = small_spec({"policy": "online"}, {}, BUDGETS["shared"], iterations=T)
-    alone = compute_alone(build_setup(spec), CLIENTS, 1, T)
+    setup = build_setup(small_spec({"policy": "online"}, {}, BUDGETS["shared"], iterations=T))
+    alone = compute_alone(setup, CLIENTS, 1, T)
+    found = computing_of(setup.policy, scope_of(setup, "compute", CLIENTS), alone)
     first = offline_probs(alone.alphas[:, :3].reshape(-1), 0.6 / 3).value
     others = [offline_probs(alone.alphas[:, n], 0.3).value for n in (3, 4, 5)]
-    assert plan.computing.optimum == pytest.approx((3 * first + sum(others)) / 6)
+    assert found.optimum == pytest.approx((3 * first + sum(others)) / 6)
     # Theorem 3 for both kinds: of the group, the sum of 1/q is what its queue weighs.
     cost = alone.charged.max()
     of_group = first + (3 * cost) ** 2 / 2 / (0.02 * 3) + 1 / (2 * 0.02 * 3 * T)
     alone_each = [inverse_prob_bound(o, V=0.02, W=1.0, T=T, B=max(cost, 0.3) ** 2 / 2) for o in others]
-    expected = (3 * max(of_group, 0) + sum(alone_each)) / 6
-    assert plan.computing.bound == pytest.approx(float(expected))
+    assert found.bound == pytest.approx(float(3 * of_group + sum(alone_each)) / 6)
 
 
 def test_weights_count_as_in_the_losses():
@@ -168,26 +168,31 @@ def test_a_trial_leaves_model_and_policy_as_they_were_and_sees_the_vectors():
     assert trial.largest_cost["uplink"] == pytest.approx(0.52)
 
 
-def test_spending_goes_on_as_in_the_trial_but_budgets_are_kept():
-    kept, trial = plan_for(
-        {"policy": "online", "initial_queue": 0.0, "tradeoff": 5.0}, COSTS["constant"], tried=10
-    )
+@pytest.mark.parametrize("policy", ["online", "full"])
+def test_spending_goes_on_as_in_the_trial_but_budgets_are_kept(policy):
+    control = {"policy": policy} | ({"initial_queue": 0.0, "tradeoff": 5.0} if policy == "online" else {})
+    spec = small_spec(control, COSTS["constant"], BUDGETS["all"], iterations=T)
+    problem = small_engine(spec)._problem
+    setup, trial = problem.setup, rehearse(problem, 10)
+    alone = compute_alone(setup, CLIENTS, problem.model.dim, T)
+    found = spending_of(setup, scope_of(setup, "uplink", CLIENTS), alone, trial, T)
     recent = trial.spent["uplink"][5:].mean()
     assert recent > 0.05  # it begins over budget
-    assert kept.spending["uplink"].total == pytest.approx(trial.spent["uplink"].sum() + 30 * 0.05)
-    full, trial = plan_for({"policy": "full"}, COSTS["constant"], tried=10)
-    assert full.spending["uplink"].total == pytest.approx(40 * 0.52)
-    assert full.notes[-1].startswith("full does not use")
+    rest = 0.05 if policy == "online" else 0.52
+    assert found.total == pytest.approx(trial.spent["uplink"].sum() + 30 * rest)
+    assert found.each == pytest.approx(found.total / T)
 
 
 def test_no_limit_and_a_limited_memory_are_noted(monkeypatch):
+    monkeypatch.setattr("flexfl.experiments.rehearsal._MOST_NUMBERS", 10 * CLIENTS)
     plan, _ = plan_for(budget={}, tried=0)
+    assert plan.computing.iterations == 10
     assert (plan.computing.optimum, plan.computing.reached, plan.violations) == (1.0, 1.0, {})
     assert plan.plain()["spending"]["compute"]["budget"] is None
-    monkeypatch.setattr("flexfl.experiments.rehearsal._MOST_NUMBERS", 10 * CLIENTS)
-    plan, _ = plan_for(tried=0)
-    assert plan.computing.iterations == 10
-    assert "computing was looked at for the first 10 of 40 iterations" in plan.notes
+    assert plan.notes == (
+        "computing was looked at for the first 10 of 40 iterations",
+        "without a trial nothing is known of messages and residuals",
+    )
 
 
 def test_scopes_are_those_of_the_run():
@@ -198,9 +203,8 @@ def test_scopes_are_those_of_the_run():
 
 
 def test_make_plan_takes_a_spec():
-    from flexfl.spec.load import load_spec
-
-    small = ["data.clients=10", "model.options.hidden=2", "train.iterations=5", "engine.threads=1"]
+    small = ["data.clients=2", "model.options.hidden=2", "train.iterations=5", "engine.threads=1"]
+    small += ["data.partition=iid"]
     plan = make_plan(load_spec("quickstart", small), "mine", iterations_to_try=3, seconds_per_iteration=2.0)
     assert (plan.name, plan.trial, plan.pace.seconds) == ("mine", 3, 2.0)
     assert plan.largest_learning_rate == pytest.approx(

@@ -64,8 +64,7 @@ def plan(
     from flexfl.results.files import create_output_folder, write_text
     from flexfl.spec.load import load_spec
 
-    seconds = _seconds(pace)
-    directory = _run_directory(spec)
+    seconds, directory = _seconds(pace), _run_directory(spec)
     resolved = load_spec(spec if directory is None else str(directory / "spec.toml"), set_ or [])
     name = Path(spec).stem if directory is None else directory.name
     folder = out or (Path("runs") / f"{name}-plan" if directory is None else directory / "plan")
@@ -73,16 +72,21 @@ def plan(
     console = Console(file=sys.stderr if as_json else sys.stdout, highlight=False, markup=False)
     found = _made(console, resolved, name, tried, seconds)
     write_text(folder / PLAN_FILE, json.dumps(found, indent=2) + "\n")
-    pictures = _draw(found, folder, directory, resolved)
+    pictures = _draw(found, folder, directory)
     if as_json:
         typer.echo(json.dumps(found))
-        return
+    else:
+        _show(console, found, [*pictures, folder / PLAN_FILE])
+
+
+def _show(console: Console, found: dict[str, Any], files: list[Path]) -> None:
+    """Print the page, and which files were written."""
     from flexfl.cli.plan_page import show_plan
 
     show_plan(console, found)
-    for picture in pictures:
-        console.print(f"picture        {picture}", soft_wrap=True)
-    console.print(f"data           {folder / PLAN_FILE}", soft_wrap=True)
+    for file in files:
+        label = "data" if file.name == PLAN_FILE else "picture"
+        console.print(f"{label:14s} {file}", soft_wrap=True)
 
 
 def _made(console: Console, spec: Spec, name: str, tried: int, seconds: float | None) -> dict[str, Any]:
@@ -99,7 +103,7 @@ def _made(console: Console, spec: Spec, name: str, tried: int, seconds: float | 
         return make_plan(spec, name, iterations_to_try=tried, seconds_per_iteration=seconds).plain()
 
 
-def _draw(found: dict[str, Any], folder: Path, directory: Path | None, spec: Spec) -> list[Path]:
+def _draw(found: dict[str, Any], folder: Path, directory: Path | None) -> list[Path]:
     """Write the pictures; of a run, the terms of Theorem 1 as it has recorded them, too."""
     from flexfl.report.bounds import write_plan_figure, write_run_figure
     from flexfl.results import Run
