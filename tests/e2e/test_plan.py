@@ -20,6 +20,7 @@ SMALL = {
     "data.clients": 3,
     "data.partition": "iid",
     "model.options.hidden": 2,
+    "control.policy": "online",
     "train.iterations": 40,
     "train.evaluate_every": 40,
     "engine.threads": 1,

@@ -248,6 +248,11 @@ def test_the_price_of_computing_stays_below_its_bound(alphas, budget, step, firs
     assert np.mean(spent) / budget - 1 <= bound + 1e-9
 
 
+def test_a_message_far_above_the_budget_has_no_bound():
+    assert theory.highest_send_price(1.0, energy=1.0, budget=1e-6, largest=1.0, step=0.5) == math.inf
+    assert theory.highest_compute_price(1.0, budget=1e-6, largest=1.0, step=0.5) == math.inf
+
+
 def test_the_bounds_of_prices_are_reached():
     """Of one dear iteration after a cheap price, each maximum is what the recursion comes to."""
     step, alpha, budget = 0.1, 4.0, 0.5

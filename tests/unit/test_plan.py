@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flexfl.control import Online
+from flexfl.control import Budget, Online
 from flexfl.experiments.forecast import spending_of
 from flexfl.experiments.guarantees import computing_of, policy_of, prices_of, scope_of, violations_of
 from flexfl.experiments.plan import make_plan, plan_of
@@ -96,14 +97,12 @@ def test_prices_of_clients_that_share():
     trial, alone = rehearse(problem, T), compute_alone(problem.setup, CLIENTS, 1, T)
     scope = scope_of(problem.setup, "uplink", CLIENTS)
     watch, cost = trial.watches["uplink"], trial.largest_cost["uplink"]
-    first = watch.first_energy / 0.52
+    first = 0.99 * watch.first_energy / 0.52
     bounds = []
     for members, limit in [((0, 1, 2), 0.06), ((3,), 0.05), ((4,), 0.05), ((5,), 0.05)]:
         m, start = len(members), max(first[list(members)])
-        highest = highest_send_price(
-            start, energy=m * watch.energy, budget=limit, largest=m * cost, step=0.03
-        )
-        bounds.append(math.log(highest / start) / (0.03 * T))
+        highest = highest_send_price(start, energy=m * watch.energy, budget=limit, largest=m * cost, step=0.5)
+        bounds.append(math.log(highest / start) / (0.5 * T))
     assert prices_of({"uplink": scope}, alone, trial, T)["uplink"] == pytest.approx(max(bounds))
 
 
@@ -195,6 +194,16 @@ def test_no_limit_and_a_limited_memory_are_noted(monkeypatch):
     )
 
 
+def test_a_budget_by_the_clock_is_no_limit_of_a_plan():
+    spec = small_spec({"policy": "full"}, COSTS["constant"], {}, iterations=T)
+    problem = small_engine(spec)._problem
+    clocked = replace(problem.setup, budgets={"uplink": Budget(np.full(CLIENTS, np.nan))})
+    plan = plan_of(replace(problem, setup=clocked), spec, "clocked", None, None)
+    assert plan.spending["uplink"].budget is None
+    assert (plan.violations, plan.price) == ({}, {})
+    assert "budget.uplink goes by the clock, and is not part of this plan" in plan.notes
+
+
 def test_scopes_are_those_of_the_run():
     setup = build_setup(small_spec({"policy": "online"}, {}, BUDGETS["shared"]))
     assert scope_of(setup, "compute", CLIENTS).limits.tolist() == pytest.approx([0.2] * 3 + [0.3] * 3)
@@ -204,7 +213,7 @@ def test_scopes_are_those_of_the_run():
 
 def test_make_plan_takes_a_spec():
     small = ["data.clients=2", "model.options.hidden=2", "train.iterations=5", "engine.threads=1"]
-    small += ["data.partition=iid"]
+    small += ["data.partition=iid", "control.policy=online"]
     plan = make_plan(load_spec("quickstart", small), "mine", iterations_to_try=3, seconds_per_iteration=2.0)
     assert (plan.name, plan.trial, plan.pace.seconds) == ("mine", 3, 2.0)
     assert plan.largest_learning_rate == pytest.approx(

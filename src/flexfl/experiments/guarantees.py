@@ -28,8 +28,8 @@ ALLOWED = 0.01
 """ν, the violation for which W is told: this share of the budget."""
 FACTORS = (0.1, 1.0, 10.0)
 """So many times the V of the spec, to show what V does."""
-PRICE_STEP = 0.03
-"""κ of the log price."""
+_FIRST = 0.99
+"""The log price of sending begins at this share of what the first message brings."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,15 @@ def computing_of(policy: Policy, scope: Scope, alone: Knobbed) -> Computing:
             B = np.maximum(np.max(alone.charged) * members, limits) ** 2 / 2
             per_queue = inverse_prob_bound(optimum, V=V * members, W=W, T=T, B=B)
             bound = float(np.average(np.where(np.isfinite(limits), per_queue, 1.0), weights=sizes))
-    with np.errstate(invalid="ignore"):
-        each = np.nanmean(inverse, axis=1)
+    there = np.isfinite(inverse)  # not so for who cannot compute
+    each = np.where(there, inverse, 0.0).sum(axis=1) / np.maximum(1, there.sum(axis=1))
     return Computing(
         iterations=T,
         prob=float(np.nanmean(alone.probs)),
         reached=float(np.nanmean(inverse)),
         optimum=float(np.average(optimum, weights=sizes)),
         bound=bound,
-        worst=float(np.nanmax(each)),
+        worst=float(each.max()),
     )
 
 
@@ -140,7 +140,11 @@ def _queues(scope: Scope) -> tuple[FloatArray, FloatArray]:
     if scope.budget is None or scope.budget.members is None:
         limits = np.atleast_1d(scope.limits)
         return limits, np.ones(len(limits))
-    return np.asarray(scope.budget.limits, dtype=float), np.bincount(scope.budget.members).astype(float)
+    members = scope.budget.members
+    sizes = np.bincount(members).astype(float)
+    limits = np.zeros(len(sizes))
+    limits[members] = scope.limits * sizes[members]
+    return limits, sizes
 
 
 def _initial(policy: Online, scope: Scope) -> FloatArray:
@@ -210,10 +214,20 @@ def _largest(
     return trial.watches[knob].energy, trial.largest_cost[knob]
 
 
+def price_step(iterations: int) -> float:
+    """Return κ of the log price: 0.03, and in a short run so much that it finds its level in time.
+
+    >>> price_step(3000), price_step(100)
+    (0.03, 0.2)
+    """
+    return max(0.03, 20.0 / iterations)
+
+
 def prices_of(scopes: Mapping[str, Scope], alone: Knobbed, trial: Trial | None, T: int) -> dict[str, float]:
     """Return what the relative violation would be at most under the log price, by knob.
 
-    It begins at α̂/λ̃² for computing, and for sending at no less than ‖b‖² over the cost of all components.
+    It begins at α̂/λ̃² for computing, and for sending at 0.99 times no less than ‖b‖² over the cost of all
+    components.
     """
     found = {}
     for knob, scope in scopes.items():
@@ -235,8 +249,8 @@ def _compute_price(scope: Scope, alone: Knobbed, T: int) -> FloatArray | None:
     limits = scope.limits[limited]
     first = np.mean(alphas, axis=0) / limits**2
     first, limits, alphas = first[first > 0], limits[first > 0], alphas[:, first > 0]
-    highest = highest_compute_price(first, largest=alphas.max(axis=0), budget=limits, step=PRICE_STEP)
-    return price_violation_bound(first, highest, step=PRICE_STEP, iterations=T)
+    highest = highest_compute_price(first, largest=alphas.max(axis=0), budget=limits, step=price_step(T))
+    return price_violation_bound(first, highest, step=price_step(T), iterations=T)
 
 
 def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
@@ -248,7 +262,7 @@ def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
     limits, sizes = _queues(scope)
     watch = trial.watches[scope.knob]
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.atleast_1d(watch.first_energy / watch.first_whole)
+        each = _FIRST * np.atleast_1d(watch.first_energy / watch.first_whole)
     each = np.where(np.isfinite(each), each, 0.0)
     members = None if scope.budget is None else scope.budget.members
     first = np.zeros(len(limits))
@@ -260,6 +274,6 @@ def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
         energy=sizes * watch.energy,
         budget=limits,
         largest=sizes * trial.largest_cost[scope.knob],
-        step=PRICE_STEP,
+        step=price_step(T),
     )
-    return price_violation_bound(first, highest, step=PRICE_STEP, iterations=T)
+    return price_violation_bound(first, highest, step=price_step(T), iterations=T)

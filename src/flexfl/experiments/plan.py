@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.control import Setup
+from flexfl.control import Scope
 from flexfl.experiments.constants import Estimates, Probe, estimate_constants
 from flexfl.experiments.forecast import Pace, Spending, pace_of, spending_of
 from flexfl.experiments.guarantees import (
@@ -152,7 +152,7 @@ def plan_of(problem: Problem, spec: Spec, name: str, trial: Trial | None, pace: 
         trial=0 if trial is None else trial.iterations,
         gradients=tuple((t, probe.squared_gradient(x)) for t, x in (trial.places if trial else ())),
         pace=pace_of(trial, clients, pace),
-        notes=tuple(_notes(spec, setup, estimates, alone, trial, T)),
+        notes=tuple(_notes(spec, scopes, estimates, alone, trial)),
     )
 
 
@@ -184,11 +184,14 @@ def _convergence(
 
 
 def _notes(
-    spec: Spec, setup: Setup, estimates: Estimates, alone: Knobbed, trial: Trial | None, T: int
+    spec: Spec, scopes: Mapping[str, Scope], estimates: Estimates, alone: Knobbed, trial: Trial | None
 ) -> list[str]:
-    notes = [*spec.notes()]
-    if setup.joint:
-        notes.append(f"joint budgets ({', '.join(setup.joint)}) are not part of this plan")
+    notes, T = [*spec.notes()], spec.train.iterations
+    for knob, scope in scopes.items():
+        if np.isnan(scope.limits).any():
+            notes.append(f"budget.{knob} goes by the clock, and is not part of this plan")
+    if spec.budget.joint:
+        notes.append(f"joint budgets ({', '.join(spec.budget.joint)}) are not part of this plan")
     if len(alone.probs) < T:
         notes.append(f"computing was looked at for the first {len(alone.probs)} of {T} iterations")
     if trial is None:

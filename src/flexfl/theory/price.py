@@ -76,7 +76,8 @@ def highest_send_price(
     least = np.maximum(phi_bar, smallest)
 
     def after(phi: FloatArray) -> FloatArray:
-        return D / phi * np.exp(step * (phi / phi_bar - 1.0))
+        with np.errstate(over="ignore"):  # one message for the budget of thousands: no bound
+            return np.asarray(D / phi * np.exp(step * (phi / phi_bar - 1.0)))
 
     rises = np.maximum(after(least), after(np.maximum(phi_max, least)))
     return np.asarray(np.where(phi_max > phi_bar, np.maximum(first, rises), first))
@@ -92,7 +93,8 @@ def highest_compute_price(first: Number, *, largest: Number, budget: Number, ste
         step: κ.
     """
     alpha, phi_bar = (np.asarray(given, dtype=np.float64) for given in (largest, budget))
-    rises = np.maximum(alpha / phi_bar**2, np.exp(step * (alpha / phi_bar - 1.0)) / alpha)
+    with np.errstate(over="ignore"):
+        rises = np.maximum(alpha / phi_bar**2, np.exp(step * (alpha / phi_bar - 1.0)) / alpha)
     return np.asarray(np.where(alpha > phi_bar, np.maximum(first, rises), first))
 
 
