@@ -182,6 +182,25 @@ def test_spending_goes_on_as_in_the_trial_but_budgets_are_kept(policy):
     assert found.each == pytest.approx(found.total / T)
 
 
+class WithHorizon(Online):
+    """A policy that shares out what is left of the run's budget."""
+
+    uses_horizon = True
+
+
+def test_a_policy_that_knows_the_horizon_spends_what_is_left():
+    control = {"policy": "online", "initial_queue": 0.0, "tradeoff": 5.0}
+    spec = small_spec(control, COSTS["constant"], BUDGETS["all"], iterations=T)
+    problem = small_engine(spec)._problem
+    setup, trial = replace(problem.setup, policy=WithHorizon()), rehearse(problem, 10)
+    alone, scope = compute_alone(setup, CLIENTS, 1, T), scope_of(setup, "uplink", CLIENTS)
+    over = spending_of(setup, scope, alone, trial, 20)
+    assert trial.spent["uplink"].sum() > 20 * 0.05  # the budget of a run of 20 is gone already
+    assert over.total == pytest.approx(trial.spent["uplink"].sum())
+    within = spending_of(setup, scope, alone, trial, 1000 * T)
+    assert within.total == pytest.approx(1000 * T * 0.05)
+
+
 def test_no_limit_and_a_limited_memory_are_noted(monkeypatch):
     monkeypatch.setattr("flexfl.experiments.rehearsal._MOST_NUMBERS", 10 * CLIENTS)
     plan, _ = plan_for(budget={}, tried=0)

@@ -54,8 +54,10 @@ def _percent(share: float) -> str:
     return f"{100 * share:,.0f} %" if share >= 1 else f"{100 * share:.2g} %"
 
 
-def _table(title: str, *headings: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold")
+def _table(console: Console, title: str, *headings: str) -> Table:
+    """Print a title, which may be wider than the table, and return the table that is to stand below it."""
+    console.print(title, style="bold")
+    table = Table()
     table.add_column(headings[0])
     for heading in headings[1:]:
         table.add_column(heading, justify="right")
@@ -64,7 +66,7 @@ def _table(title: str, *headings: str) -> Table:
 
 def _spending(console: Console, plan: Mapping[str, Any]) -> None:
     """Print the forecast of costs and of the pace."""
-    table = _table("forecast", "", "an iteration", "budget", "of budget", "whole run")
+    table = _table(console, "forecast", "", "an iteration", "budget", "of budget", "whole run")
     for knob in KNOBS:
         found = plan["spending"][knob]
         each, budget, unit = found["each"], found["budget"], found["unit"]
@@ -135,7 +137,7 @@ def _budgets(console: Console, plan: Mapping[str, Any]) -> None:
     console.print()
     by_queue = ("V/10", "V", "10·V", "W for 1 %") if violations else ()
     title = f"above the budget after {plan['iterations']:,} iterations, at most"
-    table = _table(title, "", *by_queue, "log price")
+    table = _table(console, title, "", *by_queue, "log price")
     for knob in KNOBS:
         if knob not in violations and knob not in price:
             continue
@@ -163,7 +165,7 @@ def _budgets(console: Console, plan: Mapping[str, Any]) -> None:
 def _constants(console: Console, plan: Mapping[str, Any]) -> None:
     found = plan["estimates"]
     console.print()
-    table = _table("constants, estimated", "", "mean", "90 % interval", "largest")
+    table = _table(console, "constants, estimated", "", "mean", "90 % interval", "largest")
     for name, (letter, words) in _CONSTANTS.items():
         one = found[name]
         span = f"{one['low']:.3g} – {one['high']:.3g}"
@@ -179,7 +181,7 @@ def _constants(console: Console, plan: Mapping[str, Any]) -> None:
 def _convergence(console: Console, plan: Mapping[str, Any]) -> None:
     terms = plan["convergence"]
     console.print()
-    table = _table("Theorem 1: average of ‖∇f‖², at most", "", "", "share")
+    table = _table(console, "Theorem 1: average of ‖∇f‖², at most", "", "", "share")
     known = {name: value for name, value in terms.items() if name != "total" and value is not None}
     total = sum(known.values())
     for name, words in TERMS.items():

@@ -51,7 +51,7 @@ def spending_of(setup: Setup, scope: Scope, alone: Knobbed, trial: Trial | None,
     """Return what a knob will cost: computing by the knob alone, sending by the trial.
 
     After the trial, sending goes on as in its second half; under a policy that keeps budgets, at the budget
-    at most.
+    at most. One that knows the horizon (`uses_horizon`) spends what is left, unless it was far from doing so.
     """
     knob, limits = scope.knob, np.asarray(scope.limits, dtype=float)
     budget = float(np.mean(limits)) if np.isfinite(limits).all() else None
@@ -63,8 +63,11 @@ def spending_of(setup: Setup, scope: Scope, alone: Knobbed, trial: Trial | None,
         return Spending(unit, budget, float("nan"), float("nan"))
     spent = trial.spent[knob]
     recent = float(np.mean(spent[trial.iterations // 2 :]))
-    if budget is not None and getattr(policy_of(setup, knob), "keeps_budgets", True):
-        recent = min(recent, budget)
+    policy = policy_of(setup, knob)
+    if budget is not None and getattr(policy, "keeps_budgets", True):
+        left = (T * budget - float(np.sum(spent))) / max(1, T - trial.iterations)
+        follows = getattr(policy, "uses_horizon", False) and recent > budget / 2
+        recent = max(0.0, left) if follows else min(recent, budget)
     total = float(np.sum(spent)) + recent * (T - trial.iterations)
     return Spending(unit, budget, total / T, total)
 
