@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flexfl.theory import violation_bound
 from small import CLIENTS, small_engine, small_spec
 
 BUDGET = {"compute": 0.25, "uplink": 0.05, "downlink": 0.02}
@@ -19,11 +20,6 @@ COSTS = {
     "uplink": {"kind": "constant", "per_message": 0.05, "whole_model": 0.8},
     "downlink": {"kind": "constant", "per_message": 0.01, "whole_model": 0.2},
 }
-
-
-def right_hand_side(V, W, T, D, B):
-    """√(W²/T² + (2VD + 2B)/T) − W/T."""
-    return np.sqrt(W**2 / T**2 + (2 * V * D + 2 * B) / T) - W / T
 
 
 class Watched:
@@ -75,7 +71,7 @@ def test_violation_is_bounded(V, W):
             bounds = {"compute": inverse_prob} | watched[0].largest
             for knob, total in spent.items():
                 violation = np.max(total) / T - BUDGET[knob]
-                limit = right_hand_side(V, W, T, bounds[knob], largest_cost**2 / 2)
+                limit = violation_bound(V, W, T, bounds[knob], largest_cost**2 / 2)
                 assert violation <= limit + 1e-12, (knob, T)
                 tight += violation > 0
     # The bound is not met for want of trying: with a short queue budgets are overrun at first.

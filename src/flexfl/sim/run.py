@@ -49,7 +49,7 @@ from flexfl.spec.load import to_toml
 from flexfl.spec.schema import Spec
 from flexfl.streams import Streams
 
-__all__ = ["Result", "RunInterruptedError", "problem_of", "simulate"]
+__all__ = ["Result", "RunInterruptedError", "prepared", "problem_of", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,11 @@ def _prepare(spec: Spec, objects: Objects) -> Problem:
         check_setup(problem.setup, clients=data.clients, dim=flat.dim)
     check_budgets(problem.setup, data.clients, flat.dim)
     return problem
+
+
+def prepared(spec: Spec) -> Problem:
+    """Return what a spec alone says of a run, built and checked, for work other than the run."""
+    return _prepare(spec, Objects())
 
 
 def problem_of(
