@@ -17,6 +17,7 @@ from flexfl.results.observer import Observer
 from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
 from flexfl.streams import Streams
+from flexfl.units import parse_amount
 
 _REMEDIES: dict[type, str] = {
     CostModel: "give it a method at(moment), see flexfl.costs.CostModel",
@@ -114,6 +115,33 @@ def packages(spec: Spec) -> dict[str, str]:
         for setting, name in named.items()
         if is_import_path(name)
     }
+
+
+def plans_for_end(spec: Spec) -> bool:
+    """Return whether decisions depend on `train.iterations`; then a run is no beginning of a longer one.
+
+    So it is with a policy whose class has `uses_horizon = True`, and with a budget for the whole run.
+
+    Raises:
+        InputError: a policy of one's own cannot be imported.
+    """
+    policies = [
+        family.member(table["policy"], f"{field}.policy")
+        for field, family, table in members({"control": spec.control})
+        if not is_given(table["policy"])
+    ]
+    planning = any(getattr(policy, "uses_horizon", False) for policy in policies)
+    return planning or _has_total(spec.plain().get("budget", {}))
+
+
+def _has_total(budget: Any) -> bool:
+    """Return whether a budget, or an entry of its tables and lists, is a text such as "20 MB"."""
+    if isinstance(budget, Mapping | list):
+        return any(map(_has_total, budget.values() if isinstance(budget, Mapping) else budget))
+    try:
+        return isinstance(budget, str) and parse_amount(budget).per == "run"
+    except ValueError:  # the kind of a joint budget's cost, a range of clients
+        return False
 
 
 def refuse_for_simulation(spec: Spec) -> None:
