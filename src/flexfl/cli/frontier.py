@@ -100,7 +100,7 @@ def frontier(
 
 
 def _run(console: Console, grid: Grid, *, jobs: int, on: str) -> typer.Exit | None:
-    """Run what is not finished; return how to exit if a run failed: what is finished is shown all the same."""
+    """Run what is not finished; return how to exit if a run failed, since the others are shown first."""
     from flexfl.cli.run_many import run_many
 
     try:

@@ -24,8 +24,8 @@ def show_frontier(console: Console, frontier: Frontier) -> None:
     """Print the cells with their accuracy and what they spent, and the cheapest budgets."""
     seeds = sorted({len(point.runs) for point in frontier.points})
     many = "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))
-    title = f"{frontier.name}: test accuracy at the end, {many} seed{'' if seeds[-1] == 1 else 's'}; spent"
-    console.print(f"{title} / budget; * on the Pareto front", style="bold", soft_wrap=True)
+    title = f"{frontier.name}: final test accuracy, {many} seed{'' if seeds[-1] == 1 else 's'}; spent"
+    console.print(f"{title} / budget; * on the Pareto front", style="bold")
     wide = console.width >= _WIDE
     table = Table(box=None, padding=(0, 1, 0, 0))
     for axis in frontier.axes:
