@@ -15,7 +15,7 @@ from flexfl.experiments.cell import Cell, run_cell
 from flexfl.experiments.finished import finished_run, refuse_other_specs
 from flexfl.results import Run
 from flexfl.spec.build import plans_for_end
-from flexfl.spec.schema import parse
+from flexfl.spec.schema import Spec, parse
 
 TINY: dict[str, Any] = {"data": {"clients": 10}, "engine": {"threads": 1}}
 
@@ -35,6 +35,12 @@ def cell(out: Path, policy: str, iterations: int) -> Cell:
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "my_policies", sys.modules[__name__])
+
+
+def with_budget(**budget: Any) -> Spec:
+    """A spec with these in its budget, checked or not: what is planned for is read from what it says."""
+    spec = parse(TINY)
+    return spec.model_copy(update={"budget": spec.budget.model_copy(update=budget)})
 
 
 def run(one: Cell) -> dict[str, Any]:
@@ -92,9 +98,12 @@ def test_a_policy_says_whether_it_plans(control: dict[str, Any], plans: bool) ->
     ],
 )
 def test_a_budget_for_the_whole_run_depends_on_its_length(uplink: Any, total: bool) -> None:
-    spec = parse(TINY)
-    budget = spec.budget.model_copy(update={"uplink": uplink})
-    assert plans_for_end(spec.model_copy(update={"budget": budget})) is total
+    assert plans_for_end(with_budget(uplink=uplink)) is total
+
+
+def test_a_hard_budget_depends_on_the_length_of_a_run() -> None:
+    assert plans_for_end(with_budget(uplink=0.1, hard=True))
+    assert not plans_for_end(with_budget(uplink=0.1, hard=False))
 
 
 def test_a_policy_that_cannot_be_imported_is_told_by_its_own_run(tmp_path: Path) -> None:

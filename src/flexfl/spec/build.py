@@ -120,7 +120,8 @@ def packages(spec: Spec) -> dict[str, str]:
 def plans_for_end(spec: Spec) -> bool:
     """Return whether decisions depend on `train.iterations`; then a run is no beginning of a longer one.
 
-    So it is with a policy whose class has `uses_horizon = True`, and with a budget for the whole run.
+    So it is with a policy whose class has `uses_horizon = True`, with a budget for the whole run, and with
+    hard budgets, which are kept as a total.
 
     Raises:
         InputError: a policy of one's own cannot be imported.
@@ -131,7 +132,8 @@ def plans_for_end(spec: Spec) -> bool:
         if not is_given(table["policy"])
     ]
     planning = any(getattr(policy, "uses_horizon", False) for policy in policies)
-    return planning or _has_total(spec.plain().get("budget", {}))
+    budget = spec.plain().get("budget", {})
+    return planning or budget.get("hard") is True or _has_total(budget)
 
 
 def _has_total(budget: Any) -> bool:
