@@ -325,7 +325,18 @@ def test_plotly_takes_the_charts(tmp_path: Path) -> None:
     heat, target = charts_of(two)[0]["data"]
     assert heat["z"] == [[0.5, 0.7, 0.8], [0.6, 0.65, 0.9]]
     assert heat["text"][0][0] == "0.500 !"
-    assert target["x"][0] == pytest.approx(-1.25, abs=0.3)
+    assert target["x"] == pytest.approx([-1.5, -1.5])  # nothing smaller counts; and half way from 0.6 to 0.7
+    assert target["marker"]["symbol"] == ["triangle-left", "diamond"]
+
+
+def test_a_mark_at_the_border_is_inside_the_chart(tmp_path: Path) -> None:
+    base = frontier(tmp_path)
+    for values in ((0.2, 0.4, 0.8), (2e5, 4e5, 8e5), (0.07, 0.3, 0.9)):
+        found = Frontier("quick", (axis("budget.uplink", values), base.axes[1]), base.points, (0.4,))
+        chart = charts_of(found)[0]
+        low, high = chart["layout"]["xaxis"]["range"]
+        assert chart["data"][1]["marker"]["symbol"] == ["triangle-left"] * 2
+        assert all(low <= x <= high for x in chart["data"][1]["x"])
 
 
 def test_one_value_and_cells_without_a_run_are_drawn(tmp_path: Path) -> None:

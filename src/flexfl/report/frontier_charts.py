@@ -131,9 +131,9 @@ def spent_chart(panel: SpentPanel, frontier: Frontier) -> dict[str, Any]:
         "xaxis": {
             "title": {"text": title, "standoff": 8},
             "type": "log" if panel.is_log else "linear",
-            "nticks": 6,
             "automargin": True,
-        },
+        }
+        | ({"tickvals": list(panel.ticks), "ticktext": list(panel.ticks.values())} if panel.is_log else {}),
         "yaxis": {"title": {"text": _ACCURACY}},
         "showlegend": len(panel.series) > 1,
         "legend": {"orientation": "h", "y": -0.3},
@@ -208,7 +208,7 @@ def _axis(axis: Axis, ends: FloatArray) -> dict[str, Any]:
     title = f"{axis.title}<br>({', '.join(notes)})" if notes else axis.title
     return {
         "title": {"text": title, "standoff": 8},
-        "range": [float(ends[0]), float(ends[-1])],
+        "range": [_numbers(ends)[0], _numbers(ends)[-1]],  # rounded as marks at the border are
         "tickvals": _numbers(axis.places),
         "ticktext": [escape(text, quote=False) for text in axis.texts],
         "automargin": True,

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from flexfl.report.figures import GRID, INK, MUTED, new_figure, save_as
 from flexfl.report.frontier import STEM, Frontier
@@ -208,11 +208,8 @@ def _draw_spent(axes: Axes, panel: SpentPanel, targets: Sequence[float]) -> None
     axes.set_axisbelow(True)
     if panel.is_log:
         axes.set_xscale("log")
-        narrow = _span(panel) < 8  # less than a decade: few powers of ten to label
-        locator = MaxNLocator(5) if narrow else LogLocator(subs=(1, 2, 5) if _span(panel) < 200 else (1,))
-        axes.xaxis.set_major_locator(locator)
+        axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     for series in panel.series:
         colour = line_style(series.group).colour
         if series.is_line:
@@ -226,9 +223,3 @@ def _draw_spent(axes: Axes, panel: SpentPanel, targets: Sequence[float]) -> None
     _draw_targets(axes, targets)
     if len(panel.series) > 1:
         axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="best")
-
-
-def _span(panel: SpentPanel) -> float:
-    """Return how many times the least that was spent the most is."""
-    spent = np.concatenate([series.x for series in panel.series])
-    return float(spent.max() / spent.min()) if len(spent) else 1.0

@@ -52,11 +52,22 @@ class Series:
 
 @dataclass(frozen=True)
 class SpentPanel:
-    """Accuracy against what is spent on one knob."""
+    """Accuracy against what is spent on one knob, which is counted in `unit`."""
 
     knob: str
-    x_label: str
+    unit: str
     series: tuple[Series, ...]
+
+    @property
+    def x_label(self) -> str:
+        """What is spent, by whom."""
+        return f"spent on {self.knob} {_SPENDERS[self.knob]} in an iteration"
+
+    @property
+    def ticks(self) -> dict[float, str]:
+        """Values to label on a logarithmic x axis, with their unit; few enough for a narrow screen."""
+        spent = np.concatenate([series.x for series in self.series])
+        return {value: show(value, self.unit) for value in log_ticks(float(spent.min()), float(spent.max()))}
 
     @property
     def is_log(self) -> bool:
@@ -130,6 +141,21 @@ def edges(places: FloatArray) -> FloatArray:
     return np.array([2 * places[0] - middle[0], *middle, 2 * places[-1] - middle[-1]])
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return round values from `low` to `high`: at least three if the range has room, else its ends.
+
+    >>> log_ticks(0.9, 1500.0), log_ticks(800.0, 3000.0), log_ticks(0.011, 0.0112)
+    ([1.0, 10.0, 100.0, 1000.0], [1000.0, 1500.0, 2000.0, 3000.0], [0.011, 0.0112])
+    """
+    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.floor(np.log10(high)) + 1)
+    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        found = [float(f"{step * power:.6g}") for power in powers for step in steps]
+        inside = [value for value in found if low <= value <= high]
+        if len(inside) >= 3:
+            return inside[:: -(-len(inside) // 6)]
+    return [low, high] if high > low else [low]
+
+
 def map_panels(frontier: Frontier) -> list[MapPanel]:
     """Return a map for each combination of the settings after the second; none for one setting."""
     if len(frontier.axes) < 2:
@@ -194,8 +220,7 @@ def _spent_panel(frontier: Frontier, knob: str) -> SpentPanel:
         for group, (others, members) in enumerate(found.items())
     ]
     unit = next((point.unit(knob) for point in frontier.points if point.runs), "")
-    label = f"spent on {knob} {_SPENDERS[knob]} in an iteration{f', {unit}' if unit else ''}"
-    return SpentPanel(knob, label, tuple(series))
+    return SpentPanel(knob, unit, tuple(series))
 
 
 def budget_curve(frontier: Frontier) -> tuple[FloatArray, FloatArray, FloatArray]:
