@@ -303,7 +303,7 @@ def test_the_picture_names_its_axes_and_marks_its_cells(tmp_path: Path) -> None:
     written = {text.get_text() for text in shades.texts}
     assert written >= {"0.500 !", "0.600", "0.700", "0.650", "0.800", "0.900", "0.65"}
     assert (up.get_xscale(), up.get_ylabel()) == ("log", "test accuracy at the end")
-    assert down.get_xlabel().startswith("spent on downlink by the server in an iteration")
+    assert down.get_xlabel().startswith("spent on downlink by the server\n(in an iteration, log scale; filled")
     curve = draw_frontier(line(tmp_path / "one", (0.4, 0.6), (0.7, 0.9), targets=(0.65,))).axes[0]
     assert [text.get_text() for text in curve.get_xticklabels()] == ["0.01", "0.1"]
     assert "0.0316" in {text.get_text() for text in curve.texts}

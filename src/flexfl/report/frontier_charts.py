@@ -126,7 +126,7 @@ def _crossing(axis: Axis, line: Cheapest) -> dict[str, Any]:
 
 def spent_chart(panel: SpentPanel, frontier: Frontier) -> dict[str, Any]:
     """Return accuracy against what was spent on a knob; filled points are on the Pareto front."""
-    title = f"{panel.x_label}{'<br>(log scale)' if panel.is_log else ''}"
+    title = f"{panel.x_label}<br>(in an iteration{', log scale' if panel.is_log else ''})"
     layout = {
         "xaxis": {
             "title": {"text": title, "standoff": 8},

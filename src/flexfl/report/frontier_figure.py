@@ -139,11 +139,11 @@ def _draw_targets(axes: Axes, targets: Sequence[float]) -> None:
         )
 
 
-def _annotate(axes: Axes, text: str, x: float, y: float) -> None:
+def _annotate(axes: Axes, text: str, x: float, y: float, drop: float = 0.0) -> None:
     note = axes.annotate(
         text,
         (x, y),
-        xytext=(7, -12),
+        xytext=(7, -12 - drop),
         textcoords="offset points",
         fontsize=8.5,
         fontweight="bold",
@@ -166,8 +166,8 @@ def _draw_map(axes: Axes, panel: MapPanel, shades: Normalize) -> None:
     mesh = axes.pcolormesh(*borders, shown, cmap=_COLOURS, norm=shades, edgecolors="white", linewidth=1.2)
     if len(panel.x_axis.values) <= _MOST_NUMBERS:
         _write_numbers(axes, panel, shades)
-    for line in panel.lines:
-        _draw_line(axes, line)
+    for number, line in enumerate(panel.lines):
+        _draw_line(axes, line, number)
     assert axes.figure is not None
     bar = axes.figure.colorbar(mesh, ax=axes, fraction=0.045, pad=0.02)
     bar.outline.set_visible(False)
@@ -189,20 +189,20 @@ def _write_numbers(axes: Axes, panel: MapPanel, shades: Normalize) -> None:
         )
 
 
-def _draw_line(axes: Axes, line: TargetLine) -> None:
-    """Draw where a target is reached; a triangle points to where less might do."""
+def _draw_line(axes: Axes, line: TargetLine, number: int) -> None:
+    """Draw where a target is reached; a triangle points to where less might do, perhaps for several."""
     outline = [withStroke(linewidth=3.5, foreground="white")]
     axes.plot(line.x, line.y, color=TARGET_COLOUR, linewidth=1.6, zorder=4, path_effects=outline)
     for x, y, at_most in zip(line.x, line.y, line.at_most, strict=True):
         sign = "<" if at_most else "D"
         axes.plot([x], [y], sign, color=TARGET_COLOUR, markersize=6, markeredgecolor="white", zorder=5)
     named = int(np.argmin(line.at_most))  # lines of two targets may meet at the border
-    _annotate(axes, f"{line.target:g}", float(line.x[named]), float(line.y[named]))
+    _annotate(axes, f"{line.target:g}", float(line.x[named]), float(line.y[named]), drop=12 * number)
 
 
 def _draw_spent(axes: Axes, panel: SpentPanel, targets: Sequence[float]) -> None:
     """Draw accuracy against what was spent; filled points are on the Pareto front."""
-    label = f"{panel.x_label}\n({'log scale; ' if panel.is_log else ''}{FRONT_NOTE})"
+    label = f"{panel.x_label}\n(in an iteration{', log scale' if panel.is_log else ''}; {FRONT_NOTE})"
     _frame(axes, f"What it spends on {panel.knob}", label, "test accuracy at the end")
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)

@@ -61,7 +61,7 @@ class SpentPanel:
     @property
     def x_label(self) -> str:
         """What is spent, by whom."""
-        return f"spent on {self.knob} {_SPENDERS[self.knob]} in an iteration"
+        return f"spent on {self.knob} {_SPENDERS[self.knob]}"
 
     @property
     def ticks(self) -> dict[float, str]:
