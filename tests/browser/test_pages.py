@@ -11,6 +11,9 @@ from playwright.sync_api import Locator, Page, expect
 from flexfl.report import write_report
 from flexfl.report.evidence import Evidence, Method
 from flexfl.report.evidence_page import write_evidence
+from flexfl.report.frontier import Frontier
+from flexfl.report.frontier_cells import Axis, Point
+from flexfl.report.frontier_page import write_frontier
 from flexfl.results import Run
 from runs import write_run
 
@@ -133,6 +136,28 @@ def test_the_report_of_a_run(page: Page, tmp_path: Path) -> None:
     button = page.locator("nav button")
     button.click()
     assert shown(page, "#chart-test_accuracy") == {"online": False}
+
+
+def test_the_page_of_a_frontier(page: Page, tmp_path: Path) -> None:
+    axes = Axis("budget.uplink", (0.01, 0.1), ("0.01", "0.1")), Axis("budget.downlink", (0.2,), ("0.2",))
+    points = []
+    for place, value in enumerate(axes[0].values):
+        budget = {"uplink": value, "downlink": 20.0, "compute": 20.0}
+        run = Run(write_run(tmp_path / str(place), cost=value / 3, budget=budget))
+        points.append(Point((place, 0), f"uplink={value:g}, downlink=0.2", (run,)))
+    found = Frontier("quick", axes, tuple(points), (0.5, 0.99))
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(write_frontier(found, tmp_path / "out").as_uri())
+    expect(page.locator("#chart-map-0 .heatmaplayer image")).to_have_count(1)
+    expect(page.locator("#chart-spent-uplink .main-svg").first).to_be_visible()
+    expect(page.locator("#cheapest")).to_contain_text("not reached: the best is 0.600 with uplink=0.01")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1200, "height": 800})
+    plot(page, "#chart-map-0").hover(position={"x": 30, "y": 30})
+    label = page.locator("#chart-map-0 .hoverlayer .hovertext")
+    expect(label).to_contain_text("uplink=0.01, downlink=0.2")
+    expect(label).to_contain_text("accuracy 0.600")
+    expect(label).to_contain_text("50% of the budget")
 
 
 @pytest.mark.parametrize("width", [390, 1200])

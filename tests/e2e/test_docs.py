@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from flexfl.cli.main import app
 from flexfl.deploy.project import read_project
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
+from flexfl.experiments.frontier import load_grid
 from flexfl.experiments.sweep import load_sweep
 from flexfl.spec.load import load_spec
 from flexfl.spec.schema import Spec, parse
@@ -168,6 +169,9 @@ def check_flexfl(words: list[str]) -> None:
         load_spec(name if name in SHIPPED else "quickstart", list(given.get("set_") or []))
     if command == "sweep" and (ROOT / given["file"]).exists():
         assert load_sweep(ROOT / given["file"]).cells(Path("runs"))
+    if command == "frontier":
+        targets = given["target"] or ()
+        assert load_grid(named, given["vary"], Path("runs"), seeds=given["seeds"], targets=targets).cells
     if command == "paper":
         assert given["figure"] in ("fig1", "fig2", "fig3", "all")
 
@@ -206,6 +210,7 @@ def test_commands_exist_with_these_options_and_settings(block):
         ("run quickstart --set budget.uplnk=1", "uplnk"),
         ("run quickstrt", "quickstrt"),
         ("deploy sumbit admin demo", "no command"),
+        ("frontier quickstart --vary budget.uplnk=1", "uplnk"),
     ],
 )
 def test_a_wrong_command_is_noticed(line, error):

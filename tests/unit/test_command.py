@@ -43,6 +43,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
         (["flexfl", "run", "mine/"], [""]),  # the shell offers files
         (["flexfl", "data", "fetch", "fa"], ["fashion-mnist"]),
         (["flexfl", "sweep", "--on", ""], ["here", "ray"]),
+        (["flexfl", "frontier", "qu"], ["quickstart"]),
+        (["flexfl", "frontier", "quickstart", "--vary", "budget.d"], ["budget.downlink="]),
     ],
     ids=lambda value: " ".join(value),
 )

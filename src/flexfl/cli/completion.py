@@ -20,3 +20,10 @@ def datasets(incomplete: str) -> list[str]:
     from flexfl.data.catalogue import CATALOGUE
 
     return [name for name in CATALOGUE if name.startswith(incomplete)]
+
+
+def budgets(incomplete: str) -> list[str]:
+    """Return the budgets of the knobs that begin so, to be followed by values."""
+    from flexfl.parameters import KNOBS
+
+    return [f"budget.{knob}=" for knob in KNOBS if f"budget.{knob}=".startswith(incomplete)]

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from flexfl.errors import FlexFLError, FlexFLWarning
+from flexfl.results.directory import refuse_other_spec
 from flexfl.results.observer import Observer, Progress
 from flexfl.results.run import SPEC_FILE, read_spec
+from flexfl.spec.build import plans_for_end
 from flexfl.spec.schema import Spec
 
 REPORT_SECONDS = 0.2
@@ -73,6 +75,18 @@ def thread_count(cell: Cell, share: int, resume: bool) -> int:
     return share
 
 
+def other_length(cell: Cell) -> list[str]:
+    """Return in which number of iterations the run in a cell's directory differs, where that matters.
+
+    It does if decisions depend on it (`plans_for_end`): such a run neither stands in for a shorter one, nor
+    becomes what a longer one would have been.
+    """
+    stored, wanted = read_spec(cell.out)["train"]["iterations"], cell.spec.train.iterations
+    if stored == wanted or not plans_for_end(cell.spec):
+        return []
+    return [f"train.iterations is {stored} there, got {wanted}, and what is decided depends on it"]
+
+
 class _Reporter(Observer):
     """Reports the progress of a cell every `REPORT_SECONDS`."""
 
@@ -104,6 +118,8 @@ def run_cell(
             on_loaded()
         engine = cell.spec.engine.model_copy(update={"threads": thread_count(cell, share, resume)})
         spec = cell.spec.model_copy(update={"engine": engine})
+        if resume and (cell.out / SPEC_FILE).exists():
+            refuse_other_spec(cell.out, other_length(cell))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FlexFLWarning)  # they are in the summary

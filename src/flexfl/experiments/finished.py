@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from flexfl.errors import RunDirectoryError
-from flexfl.experiments.cell import Cell, Outcome
+from flexfl.errors import InputError, RunDirectoryError
+from flexfl.experiments.cell import Cell, Outcome, other_length
 from flexfl.results import Run
 from flexfl.results.directory import differences, refuse_other_spec
 from flexfl.results.run import METRICS_FILE, SPEC_FILE
@@ -18,14 +18,17 @@ Execute = Callable[[Sequence[Cell]], list[Outcome]]
 
 
 def finished_run(cell: Cell) -> Run | None:
-    """Return the finished run of a cell, truncated to the requested iterations; None if it is unfinished."""
+    """Return the finished run of a cell, truncated to the requested iterations; None if it is unfinished.
+
+    A run that planned for its end (`spec.build.plans_for_end`) is not truncated: it is another run.
+    """
     requested = cell.spec.train.iterations
     try:
         if not _started(cell) or _differences(cell) or not _reached(cell.out, requested):
             return None
         run = Run(cell.out, until=requested)
         return run if run.summary is not None else None
-    except RunDirectoryError:  # the attempt to resume it reports what is wrong
+    except (RunDirectoryError, InputError):  # the attempt to resume it reports what is wrong
         return None
 
 
@@ -53,7 +56,7 @@ def refuse_other_specs(cells: Sequence[Cell]) -> None:
     """
     others = {}
     for cell in cells:
-        with suppress(RunDirectoryError):  # an unreadable run fails when it is resumed
+        with suppress(RunDirectoryError, InputError):  # an unreadable run fails when it is resumed
             if _started(cell) and (differ := _differences(cell)):
                 others[cell.out] = differ
     if others:
@@ -74,4 +77,4 @@ def _reached(out: Path, iterations: int) -> bool:
 
 def _differences(cell: Cell) -> list[str]:
     """List the differences between a cell's spec and the stored one."""
-    return differences(cell.out, cell.spec.plain())
+    return differences(cell.out, cell.spec.plain()) or other_length(cell)

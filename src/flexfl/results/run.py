@@ -30,8 +30,8 @@ class Run:
 
     Args:
         directory: The run directory.
-        until: Read only this many iterations, as if the run had been no longer; an iteration never
-            depends on how many follow.
+        until: Read only this many iterations, as if the run had been no longer. An iteration does not
+            depend on how many follow, unless the policy plans for the end (`spec.build.plans_for_end`).
 
     Attributes:
         iterations: One row per iteration, as columns (`results.columns`).

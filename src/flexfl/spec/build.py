@@ -19,6 +19,7 @@ from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
 from flexfl.streams import Entities, Streams
+from flexfl.units import parse_amount
 
 _REMEDIES: dict[type, str] = {
     CostModel: "give it a method at(moment), see flexfl.costs.CostModel",
@@ -170,6 +171,35 @@ def _paths(table: Mapping[str, Any], field: str) -> dict[str, str]:
         elif key == "path" and isinstance(value, str):
             found[f"{field}.{key}"] = value
     return found
+
+
+def plans_for_end(spec: Spec) -> bool:
+    """Return whether decisions depend on `train.iterations`; then a run is no beginning of a longer one.
+
+    So it is with a policy whose class has `uses_horizon = True`, with a budget for the whole run, and with
+    hard budgets, which are kept as a total.
+
+    Raises:
+        InputError: a policy of one's own cannot be imported.
+    """
+    policies = [
+        family.member(table["policy"], f"{field}.policy")
+        for field, family, table in members({"control": spec.control})
+        if not is_given(table["policy"])
+    ]
+    planning = any(getattr(policy, "uses_horizon", False) for policy in policies)
+    budget = spec.plain().get("budget", {})
+    return planning or budget.get("hard") is True or _has_total(budget)
+
+
+def _has_total(budget: Any) -> bool:
+    """Return whether a budget, or an entry of its tables and lists, is a text such as "20 MB"."""
+    if isinstance(budget, Mapping | list):
+        return any(map(_has_total, budget.values() if isinstance(budget, Mapping) else budget))
+    try:
+        return isinstance(budget, str) and parse_amount(budget).per == "run"
+    except ValueError:  # the kind of a joint budget's cost, a range of clients
+        return False
 
 
 def refuse_for_simulation(spec: Spec) -> None:
