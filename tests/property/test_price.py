@@ -12,8 +12,7 @@ from flexfl.compress import TopK
 from flexfl.compress.plain import PlainVectors
 from flexfl.control import Budget, Price, Setup
 from flexfl.control.allowance import Allowance
-from flexfl.control.price import best_ratio
-from flexfl.control.prices import LogPrice, next_price
+from flexfl.control.price import LogPrice, best_ratio, next_price
 from flexfl.costs import Affine, ConstantCompute, ConstantMessage, PacketMessage, Staircase, UniformCompute
 from flexfl.streams import Entities, Streams
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,14 @@ from flexfl.compress.base import Choices
 from flexfl.control.allowance import Allowance
 from flexfl.control.joint import JointView
 from flexfl.control.policy import ComputeRule, SendRule
-from flexfl.control.prices import RemotePrice
 from flexfl.control.queues import RemoteQueue
 from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.errors import CostError, DecisionError, Fault, InputError, rule_error
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment, Streams
+
+if TYPE_CHECKING:
+    from flexfl.control.price import LogPrice
 
 _ROUNDING = 1e-12
 
@@ -72,7 +74,7 @@ class Controlled:
     ) -> None:
         self._joint, self._others = joint, dict[str, Cost]()
         self.allowance, self._clock = allowance, clock or NoClock()
-        self.remote: tuple[RemoteQueue | RemotePrice, ...] = ()
+        self.remote: tuple[RemoteQueue | LogPrice, ...] = ()
         """Queues and prices of the rule that the server sends."""
         self.role, self.cost, self.rule, self.entities = role, cost, rule, entities
         self._streams, self._dim = streams, dim

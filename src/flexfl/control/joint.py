@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,16 @@ from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
 from flexfl.control.allowance import Allowance
 from flexfl.control.budget import JointBudget as JointBudget
 from flexfl.control.joint_cost import JointCost, scaled
-from flexfl.control.prices import LogPrice
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs.base import Cost
 from flexfl.errors import CostError
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment
 
-Queues = VirtualQueue | LogPrice
-MakeQueue = Callable[[str, Allowance], Queues]
+if TYPE_CHECKING:
+    from flexfl.control.price import LogPrice
+
+MakeQueue = Callable[[str, Allowance], "VirtualQueue | LogPrice"]
 
 
 class JointQueues:
@@ -229,7 +230,7 @@ class JointView:
                 )
                 yield spent, self._of_place(name, allowance.left_each, np.inf)
 
-    # Prices that begin with the first decision (`control.prices.JointPrice`) ---------------------------
+    # Prices that begin with the first decision (`control.price.JointPrice`) ---------------------------
 
     def begin(self, cost: Cost, first: Callable[[Cost, BoolArray, FloatArray], FloatArray]) -> None:
         """Set what a joint price is a factor of, of entities that weigh something for the first time.

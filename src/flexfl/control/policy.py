@@ -17,13 +17,13 @@ from flexfl.arrays import FloatArray, IntArray
 from flexfl.compress.base import Choices
 from flexfl.control.allowance import Allowance
 from flexfl.control.budget import Budget as Budget
-from flexfl.control.prices import LogPrice, RemotePrice
 from flexfl.control.queues import RemoteQueue, VirtualQueue
 from flexfl.costs.base import Cost
 from flexfl.streams import Entities, Moment
 
 if TYPE_CHECKING:
     from flexfl.control.joint import JointBudget, JointView
+    from flexfl.control.price import LogPrice
 
 
 class Rule:
@@ -105,7 +105,7 @@ class Scope:
     mean_cost: Any = field(default=None, compare=False)
     importance: Any = field(default=1.0, compare=False)
     joint: JointView | None = field(default=None, compare=False)
-    remote: list[RemoteQueue | RemotePrice] = field(default_factory=list, compare=False, repr=False)
+    remote: list[RemoteQueue | LogPrice] = field(default_factory=list, compare=False, repr=False)
     allowance: Allowance | None = field(default=None, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
@@ -139,17 +139,6 @@ class Scope:
         if np.count_nonzero(members == queue) == 1:
             return VirtualQueue(limits[queue], initial=initial, floor=floor)
         remote = RemoteQueue(limits[queue], initial=initial, floor=floor)
-        self.remote.append(remote)
-        return remote
-
-    def price(self, step: float) -> LogPrice:
-        """Return prices for this budget, of the right shape; see `queue`."""
-        allowance = self.allowance
-        if allowance is None:
-            allowance = Allowance(Budget(), np.full(self.entities.shape, np.inf))
-        if not allowance.remote:
-            return LogPrice(allowance, step)
-        remote = RemotePrice(allowance, step)
         self.remote.append(remote)
         return remote
 

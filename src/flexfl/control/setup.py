@@ -17,7 +17,7 @@ from flexfl.control.budget import Budget
 from flexfl.control.joint import JointBudget, JointQueues
 from flexfl.control.knobs import Knob, Sender
 from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule, importance
-from flexfl.control.prices import LogPrice
+from flexfl.control.price import LogPrice
 from flexfl.control.queues import VirtualQueue
 from flexfl.control.shared import CHARGED, SharedQueues
 from flexfl.costs.base import CostModel

@@ -17,7 +17,7 @@ from flexfl.clock import Clock
 from flexfl.control.allowance import Allowance
 from flexfl.control.joint import JointQueues
 from flexfl.control.policy import ComputeRule, SendRule
-from flexfl.control.prices import LogPrice
+from flexfl.control.price import LogPrice
 from flexfl.state import State, restore_all, state_of
 
 CHARGED = {"compute": "compute_cost", "uplink": "uplink_cost"}

@@ -16,7 +16,7 @@ from flexfl.compress.message import Message
 from flexfl.control.allowance import RemoteAllowance
 from flexfl.control.joint import JointQueues
 from flexfl.control.knobs import Knob, Sender
-from flexfl.control.prices import RemoteJointPrice, RemotePrice
+from flexfl.control.price import RemoteJointPrice, RemotePrice
 from flexfl.control.queues import RemoteQueue
 from flexfl.control.shared import FIRST, JOINT, JOINT_SPENT, LEFT
 from flexfl.deploy.protocol.messages import SPENT
@@ -136,7 +136,7 @@ class Trainer:
             for queue in knob.remote:
                 if isinstance(queue, RemotePrice):
                     queue.learn(lengths.get(knob.role))
-                else:
+                elif isinstance(queue, RemoteQueue):
                     queue.learn(lengths[knob.role])
             if isinstance(knob.allowance, RemoteAllowance):
                 knob.allowance.learn(lengths.get(knob.role + LEFT))
