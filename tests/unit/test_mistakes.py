@@ -126,7 +126,7 @@ def test_paths_in_a_sweep_are_relative_to_its_file(tmp_path: Path, monkeypatch: 
 )
 def test_an_override_that_is_nearly_right(override: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
-        load_spec("quickstart", [override])
+        load_spec("fashion", [override])
     assert words in str(caught.value)
 
 

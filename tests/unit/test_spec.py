@@ -86,8 +86,12 @@ def test_a_shipped_spec_has_the_settings_of_the_paper(name: str) -> None:
     assert (spec.data.clients, spec.data.partition, spec.data.weights) == (100, "one-class", "equal")
     assert (spec.train.batch_size, spec.train.learning_rate, spec.train.evaluate_every) == (16, 0.1, 50)
     assert (spec.budget.compute, spec.budget.uplink, spec.budget.downlink) == (0.25, 0.01, 0.01)
-    assert (spec.control.policy, spec.control.tradeoff, spec.control.initial_queue) == ("online", 0.02, 1.0)
-    assert spec.control.floor == {"compute": 0.0, "uplink": 0.001, "downlink": 0.001}
+    if name == "quickstart":
+        assert dict(spec.control)["policy"] == "price"  # with nothing to tune
+    else:
+        control = spec.control
+        assert (control.policy, control.tradeoff, control.initial_queue) == ("online", 0.02, 1.0)
+        assert control.floor == {"compute": 0.0, "uplink": 0.001, "downlink": 0.001}
     assert spec.costs.compute == {"kind": "uniform", "low": 0.0, "high": 1.0, "unit": ""}
     assert spec.costs.uplink == {"kind": "fading", "per_message": 0.05, "factor": 1.0, "unit": ""}
     assert spec.costs.downlink == {"kind": "fading", "per_message": 0.05, "factor": 0.2, "unit": ""}
@@ -124,7 +128,7 @@ def test_without_settings_the_defaults_are_those_of_the_paper_without_budgets() 
     assert spec.control == paper.control
     assert spec.costs == paper.costs
     assert spec.train == paper.train
-    assert dict(spec.budget) == {"compute": None, "uplink": None, "downlink": None}
+    assert dict(spec.budget) == {"compute": None, "uplink": None, "downlink": None, "hard": None}
 
 
 def test_a_spec_cannot_be_changed() -> None:
@@ -161,9 +165,9 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     ],
 )
 def test_an_override(override: str, section: str, name: str, value: Any) -> None:
-    spec = load_spec("quickstart", [override])
+    spec = load_spec("fashion", [override])
     assert getattr(getattr(spec, section), name) == value
-    untouched = load_spec("quickstart").plain()
+    untouched = load_spec("fashion").plain()
     untouched[section].pop(name, None)
     changed = spec.plain()
     del changed[section][name]
@@ -316,7 +320,7 @@ def test_a_table_that_is_set_can_be_added_to() -> None:
     overrides = ["costs.uplink={kind = 'packets'}", "costs.uplink.per_packet=3"]
     assert load_spec("quickstart", overrides).costs.uplink["per_packet"] == 3.0
     overrides = ["control.tradeoff={uplink = 1}", "control.tradeoff.downlink=2"]
-    assert load_spec("quickstart", overrides).plain()["control"]["tradeoff"] == {
+    assert load_spec("fashion", overrides).plain()["control"]["tradeoff"] == {
         "uplink": 1.0,
         "downlink": 2.0,
     }

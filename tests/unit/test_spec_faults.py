@@ -46,7 +46,7 @@ def shared(*groups: Any, **more: Any) -> dict[str, Any]:
 
 # One fault ---------------------------------------------------------------------------------
 
-ABOVE_ZERO = [0, 0.0, -1, -0.25, NAN, -INF, "much", True, None]
+ABOVE_ZERO = [0, 0.0, -1, -0.25, NAN, -INF, True, None]
 BUDGETS = [
     *((knob, value, value) for knob in ("compute", "uplink", "downlink") for value in ABOVE_ZERO),
     ("compute", [], []),
@@ -54,7 +54,9 @@ BUDGETS = [
     ("downlink", [], []),
     ("compute", [0.1, 0.0], {1: 0.0}),
     ("uplink", [NAN, 0.1], {0: NAN}),
-    ("uplink", [0.1, "x"], {1: "x"}),
+    ("uplink", [0.1, "x"], [0.1, "x"]),
+    ("uplink", "0 MB", "0 MB"),
+    ("downlink", "-3 kB / iteration", "-3 kB / iteration"),
 ]
 
 
@@ -64,6 +66,32 @@ def test_a_budget_is_above_zero(knob: str, value: Any, named: Any) -> None:
     assert fault.field == f"budget.{knob}"
     assert "must be > 0" in fault.rule
     assert repr(fault.value) == repr(named)
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        ("much", "must be a number with a unit"),
+        ("5 furlongs", "has the unit furlongs, which is not known"),
+        ("5 W", "must be in bytes, seconds, joules"),
+        ("5 MB / kg", "has the unit kg"),
+        ("5 MB / byte", "must be for an iteration or a time"),
+        (["2 MB", "3 kB / month"], "must have one unit and one period for all clients"),
+        (["2 MB", "3 kJ"], "must have one unit and one period for all clients"),
+        ({"shared": [{"clients": [0], "limit": "2 MB"}], "others": 3}, "for all groups"),
+        ({"shared": [{"clients": [0], "limit": "2 MB"}, {"clients": [1], "limit": "3 s"}]}, "for all groups"),
+    ],
+)
+def test_a_budget_in_units(value: Any, rule: str) -> None:
+    fault = only_fault({"data": {"clients": 2}, "budget": {"uplink": value}})
+    assert fault.field == "budget.uplink"
+    assert rule in fault.rule
+
+
+def test_amounts_stay_as_they_are_written() -> None:
+    given = {"uplink": ["2 MB", "500 kB"], "compute": "30 s / hour", "downlink": "2 kB / iteration", "hard": True}
+    found = parse({"data": {"clients": 2}, "budget": given}).plain()["budget"]
+    assert found == given
 
 
 @pytest.mark.parametrize("value", [10**400, [10**400, 0.1]])

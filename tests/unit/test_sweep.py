@@ -32,7 +32,7 @@ def faults(tmp_path: Path, text: str) -> dict[str, str]:
 
 
 GRID = """
-base = "quickstart"
+base = "fashion"
 seeds = "1-2"
 set.train.iterations = 7
 
@@ -193,7 +193,7 @@ def test_a_file_that_is_no_sweep(tmp_path: Path, text: str, field: str) -> None:
 
 
 def test_a_wrong_cell_is_named_once_for_all_seeds_before_anything_runs(tmp_path: Path) -> None:
-    found = faults(tmp_path, 'base = "quickstart"\nseeds = "1-5"\n[grid]\ncontrol.tradeoff = [0.1, -1.0]')
+    found = faults(tmp_path, 'base = "fashion"\nseeds = "1-5"\n[grid]\ncontrol.tradeoff = [0.1, -1.0]')
     assert list(found) == ["tradeoff=-1: control.tradeoff"]
     assert not (tmp_path / "out").exists()
 

@@ -26,7 +26,25 @@ _PER = {"iteration": " / iteration", "run": ""}
 def budget_faults(setup: Setup, clients: int, dim: int) -> list[Fault]:
     """Return what is wrong with the budgets of a run, for N clients and D parameters."""
     faults = [*_units(setup), *_clocks(setup)]
-    return faults or [*_too_small(setup, clients, dim)]
+    return faults or [fault for knob, fault in _too_small(setup, clients, dim) if not _by_policy(setup, knob)]
+
+
+def budget_notes(setup: Setup, clients: int, dim: int) -> list[str]:
+    """Return a remark for each average of which a run so short cannot pay one message or computation.
+
+    A total or a rate that is too small is a fault; an average may be that of a longer run which is tried.
+    """
+    return [
+        f"{fault.field} {fault.rule}; in so short a run nobody will: {fault.remedy}"
+        for knob, fault in _too_small(setup, clients, dim)
+        if _by_policy(setup, knob)
+    ]
+
+
+def _by_policy(setup: Setup, knob: str) -> bool:
+    """Return whether a budget is an average that is hard only because the policy keeps totals."""
+    budget = setup.budgets.get(knob)
+    return budget is not None and budget.per == "iteration" and budget.hard is None
 
 
 def units_of(setup: Setup) -> dict[str, str]:
@@ -84,8 +102,8 @@ def _all_budgets(setup: Setup) -> Iterator[tuple[str, Budget | JointBudget]]:
     yield from setup.joint.items()
 
 
-def _too_small(setup: Setup, clients: int, dim: int) -> Iterator[Fault]:
-    """Yield hard budgets of which not even one message or computation can be paid."""
+def _too_small(setup: Setup, clients: int, dim: int) -> Iterator[tuple[str, Fault]]:
+    """Yield knobs with a hard budget of which not even one message or computation can be paid."""
     for knob in setup.costs:
         who = Entities.the_server() if knob == "downlink" else Entities.all_clients(clients)
         allowance, budget = setup.allowance(knob, who), setup.budgets.get(knob)
@@ -96,7 +114,7 @@ def _too_small(setup: Setup, clients: int, dim: int) -> Iterator[Fault]:
         if short.any():
             place = int(np.flatnonzero(short)[0])
             least = float(np.atleast_1d(cheapest)[place])
-            yield _short(knob, budget, allowance, who, place, least, setup.iterations)
+            yield knob, _short(knob, budget, allowance, who, place, least, setup.iterations)
 
 
 def _short(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flexfl.clock import WallClock
+from flexfl.control.feasible import budget_notes
 from flexfl.deploy.protocol.greeting import Hello
 from flexfl.deploy.protocol.messages import ProtocolError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
@@ -151,7 +152,11 @@ def server_job(plan: Plan) -> ServerJob:
         latest=spec.deploy.latest,
         by_client=spec.record.clients,
         **budget_terms(spec, setup),
-        notes=[*spec.notes(), *setup.unused_budgets(clients, model.dim)],
+        notes=[
+            *spec.notes(),
+            *setup.unused_budgets(clients, model.dim),
+            *budget_notes(setup, clients, model.dim),
+        ],
         observers=build_trackers(spec),
     )
 

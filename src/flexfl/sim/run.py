@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from flexfl.control.feasible import budget_notes
 from flexfl.costs import Measured
 from flexfl.data.augment import crop_flip
 from flexfl.data.datasets import load_federated
@@ -118,7 +119,7 @@ def simulate(
         problem = _prepare(resolved, objects)
         described = describe(resolved, problem, objects)
         watching = [*observers, *build_trackers(resolved)]
-        for note in resolved.notes():
+        for note in _notes(resolved, problem):
             warnings.warn(note, FlexFLWarning, stacklevel=2)
         if out is not None:
             return _run(resolved, problem, described, Path(out), resume, watching, Path(out))
@@ -234,7 +235,7 @@ def _run(
     partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
     opened = RunDirectory(out, to_toml(spec), identity, resume=resume, partition=partition, objects=described)
     with opened as directory, stop_signals() as stop:
-        for note in (*spec.notes(), *problem.setup.unused_budgets(data.clients, engine.dim)):
+        for note in _notes(spec, problem):
             directory.note(note)
         terms = budget_terms(spec, problem.setup)
         progress = Progress(spec.train.iterations, **terms)
@@ -254,7 +255,7 @@ def _run(
                 engine.iteration,
                 spec.plain(),
                 terms["budgets"],
-                spec.notes(),
+                _notes(spec, problem),
                 terms["units"],
             )
         )
@@ -275,6 +276,12 @@ def _run(
         summary = writer.summarise(progress, gradients=engine.gradients.name, **more)
         everyone.end(progress, summary)
         return Result(problem.model.detached(), engine.params, Run(out), summary)
+
+
+def _notes(spec: Spec, problem: Problem) -> list[str]:
+    """Return what the run does that its settings do not show."""
+    sizes = problem.data.clients, problem.model.dim
+    return [*spec.notes(), *problem.setup.unused_budgets(*sizes), *budget_notes(problem.setup, *sizes)]
 
 
 def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
