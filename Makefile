@@ -9,7 +9,7 @@ PYTHONS ?= python3.11 python3.13
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy wheel test-wheel soak lint large trials bench bench-deploy paper docs docs-serve check clean
+.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy wheel test-wheel soak lint large trials bench bench-deploy paper evidence-price docs docs-serve check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -100,6 +100,13 @@ bench: $(VENV)/.installed
 paper: $(VENV)/.installed
 	$(BIN)/flexfl paper all --dataset fashion --results results/fashion
 	$(BIN)/flexfl paper all --dataset cifar10 --results results/cifar10
+
+# The price against the paper's queues: an hour on two cores, which goes on where it was stopped.
+EVIDENCE := runs/evidence-price
+evidence-price: $(VENV)/.installed
+	for sweep in demo quickstart self-tuning; do \
+	  $(BIN)/flexfl sweep tools/evidence_price/$$sweep.toml --out $(EVIDENCE)/$$sweep || exit 1; done
+	$(BIN)/python tools/evidence_price/tables.py $(EVIDENCE) --out results/price
 
 # The documentation as a site, without a warning: open site/index.html, or serve it for its search.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
