@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from flexfl.deploy.nvflare import channel
 from flexfl.deploy.nvflare.parent import die_with_parent
 from flexfl.errors import FlexFLError
 
+_CHECK_SECONDS = 0.2
 
 class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
     """The job's executor, named in its configuration; it handles messages, never NVFlare's tasks."""
@@ -32,6 +34,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
             die_with_parent()
+            _stop_polling(fl_ctx.get_prop(FLContextKey.RUNNER))
             folder = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_ROOT), "flexfl")
             folder.mkdir(exist_ok=True)
             self._start(
@@ -80,3 +83,18 @@ class SiteExecutor(Executor):  # type: ignore[misc]  # NVFlare has no types
             if answer is not None:
                 channel.fire(cell, channel.ANSWER, server, answer)
         site.close()
+
+
+def _stop_polling(runner: Any) -> None:
+    """Let NVFlare's runner wait for the end of the run, instead of asking the server for tasks forever.
+
+    There are no tasks. The end is announced by a message; if that is lost, the answer to the client's next
+    heartbeat ends the process.
+    """
+
+    def wait(fl_ctx: FLContext) -> tuple[float, bool]:
+        while not runner.run_abort_signal.triggered:
+            time.sleep(_CHECK_SECONDS)
+        return 0.0, False
+
+    runner.fetch_and_run_one_task = wait

@@ -15,7 +15,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # comes with NVFlare
 
-from flexfl.deploy.nvflare.kits import ORG, set_storage_paths
+from flexfl.deploy.nvflare.compact import DRIVERS
+from flexfl.deploy.nvflare.kits import ORG, heartbeat_of, set_storage_paths
 from flexfl.errors import FlexFLError
 
 _APP = "nvflare.private.fed.app"
@@ -33,7 +34,8 @@ def command(kit: Path) -> list[str]:
         module, config, identity = "client.client_train", "fed_client.json", [f"uid={name}"]
     else:
         raise FlexFLError(f"{kit} is not the kit of a server or client; `provision` creates kits")
-    settings = ["secure_train=true", *identity, f"org={ORG}", "config_folder=config", "heart_beat_interval=2"]
+    heartbeat = f"heart_beat_interval={heartbeat_of(kit)}"
+    settings = ["secure_train=true", *identity, f"org={ORG}", "config_folder=config", heartbeat]
     return [sys.executable, "-u", "-m", f"{_APP}.{module}", "-m", str(kit), "-s", config, "--set", *settings]
 
 
@@ -42,7 +44,7 @@ class Process:
 
     def __init__(self, kit: Path) -> None:
         self.kit = kit
-        environment = os.environ | {"MALLOC_ARENA_MAX": "2"}
+        environment = os.environ | {"MALLOC_ARENA_MAX": "2", "NVFLARE_COMM_DRIVER_PATH": str(DRIVERS)}
         with (kit / "output.txt").open("ab") as output:
             self._child = subprocess.Popen(
                 command(kit),

@@ -199,6 +199,8 @@ class Client:
                 state = replace(state, number=state.number + 1, made_in=t)
         names = self.trainer.totalled
         spent = {name: state.spent.get(name, 0.0) + float(metrics[name]) for name in names}
+        # The total instead: the server subtracts what it knew before.
+        metrics = {name: value for name, value in metrics.items() if name not in spent}
         metrics |= {TOTAL + name: total for name, total in spent.items()}
         answer = replace(self._empty_answer(question, state), metrics=finite_metrics(metrics))
         if state.pending:
