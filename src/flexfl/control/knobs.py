@@ -317,8 +317,10 @@ class Sender(_Controlled):
     ) -> Sending:
         charged = self._price(cost, components, moment)
         if self._measured is not None:
-            charged = np.asarray(nbytes, dtype=float)
-            self._measured.observe(components, charged)
+            size = np.asarray(nbytes, dtype=float)
+            charge = getattr(self._measured, "charge", None)
+            charged = size if charge is None else self._sound(charge(components, size), moment)
+            self._measured.observe(components, size)
         return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged, components))
 
     def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:

@@ -78,9 +78,7 @@ def federation(
     """
     names = [f"site-{n + 1}" for n in range(clients)]
     weights = dict.fromkeys(names, 1 / clients)
-    project = Project(
-        name=name, server="localhost", port=_free_port(), clients=weights, heartbeat=heartbeat
-    )
+    project = Project(name=name, server="localhost", port=_free_port(), clients=weights, heartbeat=heartbeat)
     provision(project, folder)
     for client in names:
         site = folder / client / "flexfl"

@@ -1,7 +1,7 @@
 """Plain values (bool, int, float, str, list, dict) as few bytes, and back.
 
-A value begins with a byte that says what it is. Small whole numbers and the words of the protocol are that one
-byte; a float takes 5 bytes where float32 holds it exactly, else 9. What is read comes from others: every
+A value begins with a byte that says what it is. Small whole numbers and the words of the protocol are that
+one byte; a float takes 5 bytes where float32 holds it exactly, else 9. What is read comes from others: every
 length is checked before it is used.
 """
 

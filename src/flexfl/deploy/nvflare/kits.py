@@ -38,7 +38,8 @@ def communication(heartbeat: float) -> dict[str, Any]:
 
     A ping of gRPC is only sent on a connection that has been silent for longer than a heartbeat: that of a
     job's process. Who has disappeared without closing its connection is noticed `_PING_TIMEOUT` after
-    anything was sent to it, and 1.25 heartbeats and `_PING_TIMEOUT` after the last sign of life at the latest.
+    anything was sent to it, and 1.25 heartbeats and `_PING_TIMEOUT` after the last sign of life at the
+    latest.
     """
     silent = max(20.0, 1.25 * heartbeat)
     return {
