@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +40,19 @@ def command(kit: Path) -> list[str]:
 
 
 class Process:
-    """A running server or client, with its job processes."""
+    """A running server or client, with its job processes.
 
-    def __init__(self, kit: Path) -> None:
+    Args:
+        kit: Its kit.
+        within: A command that runs the one after it, such as `ip netns exec NAME`.
+    """
+
+    def __init__(self, kit: Path, within: Sequence[str] = ()) -> None:
         self.kit = kit
         environment = os.environ | {"MALLOC_ARENA_MAX": "2", "NVFLARE_COMM_DRIVER_PATH": str(DRIVERS)}
         with (kit / "output.txt").open("ab") as output:
             self._child = subprocess.Popen(
-                command(kit),
+                [*within, *command(kit)],
                 cwd=kit,
                 env=environment,
                 stdin=subprocess.DEVNULL,
