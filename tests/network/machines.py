@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tomli_w
-from network.namespaces import Network
 
 from flexfl.deploy.nvflare.kits import ADMIN, SERVER, Project, provision
 from flexfl.deploy.nvflare.processes import Process
 from flexfl.deploy.project import PROJECT_FILE
 from flexfl.deploy.settings import SITE_FILE
+from network.namespaces import Network
 
 PORT = 8002
 

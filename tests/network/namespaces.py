@@ -1,7 +1,7 @@
 """Machines of a federation as network namespaces of this one: each with an address, an interface, a name.
 
 Needs root and `ip` (iproute2). Every machine has the interface eth0, with an address of 10.87.0.0/24, on one
-switch; segments are cut to size before the interface counts them, so that its counters are those of a real link.
+switch; segments are cut to size before the interface counts them: its counters are those of a real link.
 
     with Network(["server", "north"]) as network:
         subprocess.Popen([*network.within("north"), "ping", "server"])

@@ -6,15 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from network.machines import Machines, machines
-from network.namespaces import Network
 
 from flexfl.deploy.link import HEARTBEAT_BYTES
 from flexfl.deploy.nvflare.kits import HEARTBEAT
 from flexfl.results import Run
+from network.machines import Machines, machines
+from network.namespaces import Network
 
 CLIENTS = ["north", "south"]
 PLACES = ["server", "admin", "relay", *CLIENTS]

@@ -78,12 +78,13 @@ class Joules:
         return sum(step if step >= 0 else step + most for step, most in zip(steps, self._ranges, strict=True))
 
 
-def rapl(root: Path = POWERCAP, clock: Callable[[], float] = time.monotonic) -> Joules:
+def rapl(root: Path | None = None, clock: Callable[[], float] = time.monotonic) -> Joules:
     """Return the joules of this machine's processors.
 
     Raises:
         InputError: they are not counted here, or may not be read.
     """
+    root = POWERCAP if root is None else root
     packages = sorted(path for path in root.glob("intel-rapl:*") if _PACKAGE.fullmatch(path.name))
     if not packages:
         remedy = 'this machine or virtual machine has no RAPL: count = "seconds", or joules by a model'

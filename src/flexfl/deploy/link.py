@@ -19,7 +19,7 @@ log = logging.getLogger("flexfl.deploy")
 Counters = Callable[[], Mapping[Hashable, tuple[int, int]] | None]
 """Returns the bytes up and down of each open connection, by a name that no other connection has had; None if
 they cannot be read."""
-HEARTBEAT_BYTES = 700.0
+HEARTBEAT_BYTES = 800.0
 """What a heartbeat and its reply take on the link, both ways together (docs/howto/deploy.md)."""
 _SHORTEST_HEARTBEAT, _LONGEST_HEARTBEAT = 2.0, 86400.0
 
@@ -131,7 +131,7 @@ def heartbeat_for(bytes_per_second: float, share: float = 0.1) -> float:
         share: of it for heartbeats.
 
     >>> round(heartbeat_for(50e6 / 2_629_800) / 60)  # minutes, of 50 MB a month
-    6
+    7
     """
     if not bytes_per_second > 0 or not 0 < share <= 1:
         raise ValueError(f"a budget and a share must be > 0, got {bytes_per_second} and {share}")

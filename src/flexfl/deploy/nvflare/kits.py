@@ -27,7 +27,7 @@ USER = "admin@flexfl.org"  # NVFlare requires an address
 ORG = "flexfl"
 _ROOT_DAYS = 3650  # other certificates are valid for 360 days: see `rotate`
 HEARTBEAT = 600.0
-"""Seconds between two heartbeats of a client, unless its project says otherwise: 2.5 MB a month."""
+"""Seconds between two heartbeats of a client, unless its project says otherwise: 3.3 MB a month."""
 _KEPT = "flexfl_heartbeat"  # where a kit keeps it, in local/comm_config.json
 _OLD_HEARTBEAT = 2.0  # of kits from before it could be set
 _PING_TIMEOUT = 20.0  # seconds; also how long sent data may stay without acknowledgement
