@@ -37,6 +37,14 @@ class Counter:
         return self.total if self.readable else None
 
 
+def pay(link: LinkBytes, k: int, nbytes: int) -> float:
+    """What is charged for an iteration; the bill may be looked at before."""
+    charged = link.bill(k, nbytes)
+    assert link.bill(k, nbytes) == charged
+    link.settle(k, nbytes)
+    return charged
+
+
 @given(st.lists(ITERATION, min_size=1, max_size=40))
 def test_charges_come_to_what_was_counted_and_the_last_estimate(seen: list[tuple[Any, ...]]) -> None:
     """Σ charged = max over the past of (counted then + estimate then): never behind, never negative."""
@@ -47,7 +55,7 @@ def test_charges_come_to_what_was_counted_and_the_last_estimate(seen: list[tuple
         counter.total += carried
         link.look()
         nbytes = size if k else 0
-        charged = link.charge(k, nbytes)
+        charged = pay(link, k, nbytes)
         assert charged >= 0
         paid, most = paid + charged, max(most, counter.total + link.expected(k, nbytes))
         assert paid == pytest.approx(most)
@@ -64,16 +72,16 @@ def test_a_meter_that_vanishes_is_replaced_by_the_estimate(seen: list[tuple[Any,
         nbytes = size if k else 0
         if not counter.readable and link.owed == 0:
             expected = link.expected(k, nbytes)
-            assert link.charge(k, nbytes) == pytest.approx(expected)
+            assert pay(link, k, nbytes) == pytest.approx(expected)
             paid += expected
             continue
-        charged = link.charge(k, nbytes)
+        charged = pay(link, k, nbytes)
         assert charged >= 0
         paid += charged
     counter.readable = True
     link.look()
     assert link.owed == pytest.approx(counter.total - paid, abs=1e-6)
-    assert paid + link.charge(0, 0) >= counter.total - 1e-6
+    assert paid + pay(link, 0, 0) >= counter.total - 1e-6
 
 
 def test_a_meter_that_vanishes_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,7 +91,7 @@ def test_a_meter_that_vanishes_is_noted_once(caplog: pytest.LogCaptureFixture) -
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             link.look()
-            link.charge(1, 100)
+            pay(link, 1, 100)
     assert len(caplog.records) == 1
     assert "estimated" in caplog.text
 
@@ -96,7 +104,7 @@ def test_estimates_come_to_what_the_link_adds() -> None:
     for _ in range(300):
         k = int(rng.integers(0, 3))
         nbytes = int(rng.integers(50, 5000)) if k else 0
-        link.charge(k, nbytes)
+        pay(link, k, nbytes)
         counter.total += 220 + (90 + nbytes * PER_BYTE if k else 0)
         link.look()
     assert link.idle == pytest.approx(220, rel=1e-6)
@@ -112,7 +120,7 @@ def test_a_connection_that_is_made_again_is_charged_but_hardly_moves_the_estimat
     link.look()
     paid = []
     for t in range(200):
-        paid.append(link.charge(0, 0))
+        paid.append(pay(link, 0, 0))
         counter.total += 220 + (50_000 if t == 150 else 0)
         link.look()
         if t == 150:
@@ -127,7 +135,8 @@ def test_memory_goes_on_with_the_same_meter_and_settles_with_another() -> None:
     for nbytes in (300, 0, 400):
         cost.at(moment)
         counter.total += 500
-        paid = float(cost.charge(nbytes // 10, nbytes))
+        paid = float(cost.bill(nbytes // 10, nbytes))
+        cost.observe(nbytes // 10, nbytes)
     kept = cost.state()
     counter.total += 777
     before = float(cost.at(moment)(0))

@@ -318,8 +318,8 @@ class Sender(_Controlled):
         charged = self._price(cost, components, moment)
         if self._measured is not None:
             size = np.asarray(nbytes, dtype=float)
-            charge = getattr(self._measured, "charge", None)
-            charged = size if charge is None else self._sound(charge(components, size), moment)
+            bill = getattr(self._measured, "bill", None)
+            charged = size if bill is None else self._sound(bill(components, size), moment)
             self._measured.observe(components, size)
         return Sending(self.role, amounts, components, nbytes, charged, self._charge(charged, components))
 

@@ -40,7 +40,7 @@ class CostModel(Protocol):
       probability;
     - `observe(amount, cost)`, for a cost that is measured: called with what was done and what it cost, for
       messages their bytes;
-    - `charge(amount, nbytes)`, for a measured cost of messages that charges something else than their bytes;
+    - `bill(amount, nbytes)`, for a measured cost of messages that charges something else than their bytes;
     - `attach(total)`, for one that charges the bytes on the link (`costs.link`);
     - `state()` and `restore(state)`, for a cost with a memory (`flexfl.state`).
     """

@@ -115,12 +115,14 @@ class LinkBytes:
         """Return the bytes of an iteration in which a message of k components and `nbytes` is sent."""
         return self.idle + (self.per_message + _PER_BYTE * nbytes if k > 0 else 0.0)
 
-    def charge(self, k: float, nbytes: float) -> float:
+    def bill(self, k: float, nbytes: float) -> float:
         """Return what is to be charged for an iteration: never less than 0."""
-        charged = max(0.0, self.owed + self.expected(k, nbytes))
-        self.owed -= charged
+        return max(0.0, self.owed + self.expected(k, nbytes))
+
+    def settle(self, k: float, nbytes: float) -> None:
+        """Take note that the bill was charged."""
+        self.owed -= self.bill(k, nbytes)
         self._sent = k, nbytes
-        return charged
 
     def cost(self, header: float, per_component: FloatArray) -> AffineIdle:
         """Return φ of this iteration, for messages of `header` + `per_component`·k bytes."""

@@ -92,13 +92,15 @@ class MeasuredMessage:
         self.link.look()
         return self.link.cost(self.per_message, self.estimate)
 
-    def charge(self, amount: Number | Count, nbytes: Number | Count) -> FloatArray:
+    def bill(self, amount: Number | Count, nbytes: Number | Count) -> FloatArray:
         """Return what a message of that many components and bytes is charged."""
         if self.link is None:
             return np.asarray(nbytes, dtype=float)
-        return np.asarray(self.link.charge(float(amount), float(nbytes)))
+        return np.asarray(self.link.bill(float(amount), float(nbytes)))
 
     def observe(self, amount: Number | Count, cost: Number) -> None:
+        if self.link is not None:
+            self.link.settle(float(amount), float(cost))
         k = np.asarray(amount)
         found = np.maximum(0.0, np.asarray(cost, dtype=float) - self.per_message) / np.maximum(k, 1)
         share = np.where(k > 0, self.smoothing, 0.0)
