@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -40,16 +40,19 @@ connection costs that is made again is charged, but says nothing about the next 
 
 @dataclass(frozen=True)
 class AffineIdle(Affine):
-    """φ = ι + 𝟙[k > 0]·(β + γ·k): ι `idle` is paid whatever is decided.
+    """φ = ι + δ + 𝟙[k > 0]·(β + γ·k): ι `idle` is paid whatever is decided, and so is δ `due`.
 
-    P3.2 and P3.3 have the closed form of `Affine`: a constant does not move their minimum.
+    ι comes back in every iteration; δ is what is left to pay of earlier ones, or was paid too much (then
+    below 0, and φ at least 0). P3.2 and P3.3 have the closed form of `Affine`: constants do not move a
+    minimum.
     """
 
     monotone: ClassVar[bool] = True
     idle: FloatArray
+    due: FloatArray = field(default_factory=lambda: np.zeros(()))
 
     def __call__(self, amount: Number | Count) -> FloatArray:
-        return np.asarray(super().__call__(amount) + self.idle)
+        return np.maximum(0.0, super().__call__(amount) + self.idle + self.due)
 
 
 class LinkBytes:
@@ -126,9 +129,8 @@ class LinkBytes:
 
     def cost(self, header: float, per_component: FloatArray) -> AffineIdle:
         """Return φ of this iteration, for messages of `header` + `per_component`·k bytes."""
-        idle = max(0.0, self.idle + self.owed)
         beta = np.asarray(self.per_message + _PER_BYTE * header)
-        return AffineIdle(beta, _PER_BYTE * per_component, np.asarray(idle))
+        return AffineIdle(beta, _PER_BYTE * per_component, np.asarray(self.idle), np.asarray(self.owed))
 
     def state(self) -> FloatArray:
         k, nbytes = (-1.0, 0.0) if self._sent is None else self._sent

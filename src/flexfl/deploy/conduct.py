@@ -13,6 +13,7 @@ import torch
 from flexfl.deploy.conductor import Conductor
 from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.link import Link, count_link
+from flexfl.deploy.pace import pace_of
 from flexfl.deploy.plan import STATE_FILE, Plan, live_file, run_id, server_job
 from flexfl.deploy.protocol import Server, SqliteStore
 from flexfl.deploy.record import Record
@@ -48,7 +49,8 @@ def conduct(
             log.info("the server has no test samples: no test accuracy")
         with ExitStack() as stack:
             server, record = _open(job, link, folder, stack, observers)
-            _train(Conductor(job, link, server, record, live))
+            pace = pace_of(job.setup.budgets, job.setup.costs, list(job.roster))
+            _train(Conductor(job, link, server, record, live, pace=pace))
     except Exception as error:  # publish the failure, then re-raise
         Live.failed(in_words(error)).write(live)
         raise

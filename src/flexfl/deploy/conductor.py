@@ -21,6 +21,7 @@ import torch
 from flexfl.control.policy import importance
 from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.link import Link
+from flexfl.deploy.pace import Pace
 from flexfl.deploy.protocol import Answer, Hello, ProtocolError, Ready, Restarted, Server
 from flexfl.deploy.record import Record, mean_evaluation
 from flexfl.errors import FlexFLError
@@ -57,6 +58,7 @@ class Conductor:
         absent: of these, those that have missed a deadline: polled, but not waited for.
         refused: why clients may not take part, or why their last message was refused.
         hopeless: clients that cannot take part, whatever may come.
+        pace: when iterations may begin.
     """
 
     job: ServerJob
@@ -69,6 +71,7 @@ class Conductor:
     absent: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     hopeless: set[str] = field(default_factory=set)
+    pace: Pace = field(default_factory=Pace)
     bytes_up: int = 0
     bytes_down: int = 0
     _flushed: float = 0.0
@@ -118,6 +121,7 @@ class Conductor:
     def run_iteration(self) -> None:
         """Ask, listen, close; a run that is stopped leaves the iteration open."""
         server = self.server
+        self.pace.wait(lambda: self.link.stopped)
         evaluate = server.iteration % self.job.evaluate_every == 0
         self._exchange(evaluate=evaluate)
         if self.link.stopped:
@@ -126,6 +130,7 @@ class Conductor:
         for event in record["events"]:
             log.info("%(client)s %(event)s in iteration %(iteration)d", event)
         self.record.add(record)
+        self.pace.add(record)
         self._publish("training")
 
     def finish(self) -> None:
