@@ -37,6 +37,9 @@ _RETRY_SECONDS = 2.0
 """Until a question that was not answered is repeated, since messages get lost. Then twice as long, and so
 on, up to `_LONGEST_SECONDS`: a client may just be slow."""
 _LONGEST_SECONDS = 8.0
+_SLOW_LINK = 5000.0
+"""Bytes a second: a question with a whole model is given the time that it may take to arrive, before it is
+repeated and takes as much again."""
 _MOST_FOLLOW_UPS = 3
 """Questions to a client in an iteration that follow at once on its message: greeted, behind, late."""
 _FLUSH_SECONDS = 1.0
@@ -78,7 +81,8 @@ class Conductor:
     _asked: dict[str, float] = field(default_factory=dict)
     """When each client was asked last."""
     _patience: dict[str, float] = field(default_factory=dict)
-    """Seconds until the question to a client is repeated."""
+    """Seconds until the question to a client is repeated, after the time it may be under way."""
+    _under_way: dict[str, float] = field(default_factory=dict)
     _follow_ups: Counter[str] = field(default_factory=Counter)
     _unanswered: dict[str, float] = field(default_factory=dict)
     """When each client was first asked what it has not answered yet."""
@@ -155,7 +159,9 @@ class Conductor:
             due |= self._overdue()
             able = self.ready - self.restarted
             self._greet(sorted(due - able))
-            self._send(self.server.questions(due & able, evaluate=evaluate, last=last))
+            questions = self.server.questions(due & able, evaluate=evaluate, last=last)
+            self._send(questions)
+            self._under_way |= {name: len(data) / _SLOW_LINK for name, data in questions.items()}
             now = time.monotonic()
             self._asked |= dict.fromkeys(due, now)
             self._unanswered = dict.fromkeys(due, now) | self._unanswered
@@ -176,7 +182,9 @@ class Conductor:
         """Return who has not answered, and was asked (or greeted) last a while ago."""
         now = time.monotonic()
         due = {
-            name for name in self.server.waiting if now - self._asked.get(name, 0.0) > self._patience[name]
+            name
+            for name in self.server.waiting
+            if now - self._asked.get(name, 0.0) > self._patience[name] + self._under_way.get(name, 0.0)
         }
         for name in due:
             self._patience[name] = min(_LONGEST_SECONDS, 2 * self._patience[name])
