@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from flexfl.results import Run
 from network.machines import machines
 from network.namespaces import Network
-
-from flexfl.results import Run
 
 CLIENTS = ["north", "south", "west"]
 UP, DOWN, WINDOW = 60_000, 120_000, 60.0
