@@ -14,8 +14,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-
 from flexfl.results import Run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -31,10 +29,15 @@ partition = "iid"
 [train]
 iterations = {iterations}
 evaluate_every = {iterations}
+[control]
+tradeoff = {{ compute = 0.02, uplink = 1e6, downlink = 1e6 }}
+[costs]
+uplink = {{ kind = "measured" }}
+downlink = {{ kind = "measured" }}
 [budget]
 compute = 0.25
-uplink = 0.01
-downlink = 0.01
+uplink = 1200.0
+downlink = 1200.0
 [record]
 clients = true
 [deploy]
@@ -54,9 +57,7 @@ def main() -> None:
         machines(network, Path(folder), CLIENTS, given.heartbeat) as running,
     ):
         idle(network, given.heartbeat, 60 * given.minutes)
-        # Two runs of different lengths: what each costs once, such as the model, drops out.
-        short, long = (measure(running, count) for count in (given.iterations // 4, given.iterations))
-        report(short, long, given.iterations - given.iterations // 4)
+        iterations(running, given.iterations)
 
 
 def idle(network: Network, heartbeat: float, seconds: float) -> None:
@@ -72,21 +73,23 @@ def idle(network: Network, heartbeat: float, seconds: float) -> None:
         print(f"with one in 10 min {(up + down) / beats / 600 * MONTH / 1e6:.2f} MB a month", flush=True)
 
 
-def measure(running: Machines, iterations: int) -> np.ndarray:
-    """Return bytes up, down, and of messages up and down, by client, of one run."""
-    before = [running.network.counters(name) for name in CLIENTS]
-    run = Run(running.submit(f"of-{iterations}", SPEC.format(iterations=iterations)))
-    after = [running.network.counters(name) for name in CLIENTS]
-    up, down = np.subtract(after, before).T
-    sent = run.clients["uplink_bytes"].sum(axis=0)
-    return np.array([up, down, sent, np.full(len(CLIENTS), run.iterations["downlink_bytes"].sum())])
-
-
-def report(short: np.ndarray, long: np.ndarray, iterations: int) -> None:
-    """Print bytes by iteration."""
-    for name, (up, down, sent, received) in zip(CLIENTS, ((long - short) / iterations).T, strict=True):
-        print(f"{name}, each iteration: {up:.0f} bytes up, of which {sent:.0f} are the update", end="; ")
-        print(f"{down:.0f} down, {received:.0f}; overhead {up - sent:.0f} and {down - received:.0f}")
+def iterations(running: Machines, count: int) -> None:
+    """Print what an iteration carries besides updates, once what begins a run is over."""
+    before = {name: running.network.counters(name) for name in CLIENTS}
+    run = Run(running.submit("bytes", SPEC.format(iterations=count)))
+    late = slice(count // 4, None)
+    cost, sent = run.clients["uplink_cost"], run.clients["uplink_bytes"]
+    for place, name in enumerate(CLIENTS):
+        counted = running.network.counters(name)[0] - before[name][0]
+        print(
+            f"{name}: charged {cost[:, place].sum():.0f} bytes up, its interface counted {counted}", end="; "
+        )
+        empty = sent[late, place] == 0
+        idle = f"{cost[late, place][empty].mean():.0f}" if empty.any() else "?"
+        besides = (cost - sent)[late, place].mean()
+        print(f"an iteration {besides:.0f} besides {sent[late, place].mean():.0f}, {idle} without an update")
+    cost, sent = run.iterations["downlink_cost"][late], run.iterations["downlink_bytes"][late]
+    print(f"down, mean of clients: an iteration {(cost - sent).mean():.0f} besides {sent.mean():.0f}")
 
 
 if __name__ == "__main__":
