@@ -86,7 +86,7 @@ class Meter:
                 self._last[name] = counts
             return self._total[0], self._total[1]
 
-    def watch(self, seconds: float = 1.0) -> None:
+    def watch(self, seconds: float) -> None:
         """Sample from now on, in a thread, so that little is missed of a connection that ends."""
 
         def run() -> None:

@@ -35,6 +35,7 @@ _IP = {int(socket.AF_INET): 20, int(socket.AF_INET6): 40}
 # Offsets in tcp_info (linux/tcp.h)
 _OPTIONS, _ACKED_RECEIVED, _SEGMENTS, _SENT = 5, 120, 136, 200
 _HAS_TIMESTAMPS = 1
+_SECONDS = 5.0  # between samples: that much is missed of a connection that ends
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Traffic:
         self._port = port
         self._meter = Meter(self._counters)
         if self._meter.available:
-            self._meter.watch()
+            self._meter.watch(_SECONDS)
 
     def sample(self) -> tuple[int, int] | None:
         """Return the bytes up (from the clients) and down (to them); None if the kernel does not count."""
@@ -102,7 +103,10 @@ def client_meter(port: int) -> Meter | None:
     own = _sockets(os.getpid())
     cookies = {one.cookie for one in connections(remote_port=port) or [] if one.inode in own}
     meter = Meter(counters, mine=lambda name: name in cookies)
-    return meter if meter.available else None
+    if not meter.available:
+        return None
+    meter.watch(_SECONDS)
+    return meter
 
 
 def _sockets(pid: int) -> set[int]:
