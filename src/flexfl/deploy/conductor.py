@@ -229,8 +229,9 @@ class Conductor:
         message = unseal(data)
         match message.kind:
             case "ready":
+                known = sender in self.ready - self.restarted
                 self._admit(sender, Ready.of(message))
-                return True
+                return not known  # else it replies to another greeting of the same start
             case "restarted":
                 if Restarted.of(message).run in ("", self.server.run):
                     self.restarted.add(sender)
