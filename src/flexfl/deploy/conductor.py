@@ -38,8 +38,8 @@ _RETRY_SECONDS = 2.0
 on, up to `_LONGEST_SECONDS`: a client may just be slow."""
 _LONGEST_SECONDS = 8.0
 _SLOW_LINK = 5000.0
-"""Bytes a second: a question with a whole model is given the time that it may take to arrive, before it is
-repeated and takes as much again."""
+"""Bytes a second: a question with a whole model is given the time that it may take to arrive, at most a
+deadline, before it is repeated and takes as much again."""
 _MOST_FOLLOW_UPS = 3
 """Questions to a client in an iteration that follow at once on its message: greeted, behind, late."""
 _FLUSH_SECONDS = 1.0
@@ -161,7 +161,9 @@ class Conductor:
             self._greet(sorted(due - able))
             questions = self.server.questions(due & able, evaluate=evaluate, last=last)
             self._send(questions)
-            self._under_way |= {name: len(data) / _SLOW_LINK for name, data in questions.items()}
+            self._under_way |= {
+                name: min(len(data) / _SLOW_LINK, self.job.deadline) for name, data in questions.items()
+            }
             now = time.monotonic()
             self._asked |= dict.fromkeys(due, now)
             self._unanswered = dict.fromkeys(due, now) | self._unanswered
