@@ -22,6 +22,7 @@ EXTRA_OF = {
     "nvflare": "deploy",
     "psutil": "deploy",
     "pyarrow": "parquet",
+    "pynvml": "nvml",
     "ray": "ray",
     "llvmlite": "",
     "matplotlib": "",

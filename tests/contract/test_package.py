@@ -101,7 +101,7 @@ def test_the_distribution_is_ours_and_the_command_stays() -> None:
 def test_messages_name_extras_that_there_are() -> None:
     project = PROJECT["project"]
     known = project["optional-dependencies"]
-    came_with = {"PIL": "pillow", "llvmlite": "numba"}
+    came_with = {"PIL": "pillow", "llvmlite": "numba", "pynvml": "nvidia-ml-py"}
     for package, extra in extras.EXTRA_OF.items():
         lines = known[extra] if extra else project["dependencies"]
         assert any(line.startswith(came_with.get(package, package)) for line in lines), package

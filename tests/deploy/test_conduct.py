@@ -227,6 +227,35 @@ def test_a_run_is_called_like_a_file(name: str, tmp_path: Path) -> None:
         Plan.of(Plan(name, quick(), dict.fromkeys(NAMES, 0.25)).settings())
 
 
+class Greeted(Loop):
+    """Replies to greetings come once more, and again, when questions are asked already."""
+
+    def __init__(self, folder: Path, names: list[str]) -> None:
+        super().__init__(folder, names, self._note)
+        self.models: list[str] = []
+        self._late: list[tuple[str, bytes]] = []
+
+    def _note(self, name: str, data: bytes, answer: bytes | None) -> bytes | None:
+        message = unseal(data)
+        if message.kind == "hello" and answer is not None:
+            self._late += 3 * [(name, answer)]
+        elif message.kind == "question" and message.blobs[0]:
+            self.models.append(name)
+        return answer
+
+    def receive(self, seconds: float) -> list[tuple[str, bytes]]:
+        if self.models and self._late:  # and answers come after them
+            return [self._late.pop()]
+        return super().receive(seconds)
+
+
+def test_a_site_that_replies_to_every_greeting_gets_the_model_once(tmp_path: Path) -> None:
+    """Greetings are repeated while a site starts; its replies may come all at once."""
+    link = Greeted(tmp_path, NAMES)
+    deploy(tmp_path, quick(), link)
+    assert sorted(link.models) == NAMES
+
+
 def test_a_site_that_says_it_is_there_is_greeted_at_once(tmp_path: Path) -> None:
     """Its process was killed and is back: it does not have to wait until it is asked again."""
     link = Loop(tmp_path, NAMES)

@@ -140,6 +140,10 @@ def test_a_project_file(tmp_path: Path) -> None:
     assert project.clients == {"north": 0.5, "south": 0.5}
     path.write_text(PROJECT + "clients = {north = 3, south = 1}")
     assert read_project(path).clients == {"north": 0.75, "south": 0.25}
+    assert read_project(path).heartbeat == 600.0
+    for text, seconds in (('"90 s"', 90.0), ('"1.5 h"', 5400.0), ("30", 30.0)):
+        path.write_text(f'{PROJECT}clients = ["north"]\nheartbeat = {text}')
+        assert read_project(path).heartbeat == seconds
 
 
 @pytest.mark.parametrize(
@@ -151,6 +155,9 @@ def test_a_project_file(tmp_path: Path) -> None:
         ('clients = ["server"]', "none of admin, authority, server"),
         ("clients = {north = 0}", r"clients\.north must be a weight > 0, got 0"),
         ('clients = ["a"]\nhost = 1', "host is not a key of a project"),
+        ('clients = ["a"]\nheartbeat = 1', "heartbeat must be a time of at least 2 s, got 1"),
+        ('clients = ["a"]\nheartbeat = "5 MB"', "heartbeat must be in second or a unit"),
+        ('clients = ["a"]\nheartbeat = true', "heartbeat must be a time, got"),
     ],
 )
 def test_faults_in_a_project_file(text: str, told: str, tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         port = probe.getsockname()[1]
     (folder / "clinics.toml").write_text(
         f'name = "clinics"\nserver = "localhost"\nport = {port}\nclients = {{north = 3, south = 1}}\n'
+        'heartbeat = "2 s"\n'
     )
     (folder / "spec.toml").write_text(SPEC)
     rng = np.random.default_rng(0)

@@ -89,7 +89,12 @@ def test_a_budget_in_units(value: Any, rule: str) -> None:
 
 
 def test_amounts_stay_as_they_are_written() -> None:
-    given = {"uplink": ["2 MB", "500 kB"], "compute": "30 s / hour", "downlink": "2 kB / iteration", "hard": True}
+    given = {
+        "uplink": ["2 MB", "500 kB"],
+        "compute": "30 s / hour",
+        "downlink": "2 kB / iteration",
+        "hard": True,
+    }
     found = parse({"data": {"clients": 2}, "budget": given}).plain()["budget"]
     assert found == given
 

@@ -260,15 +260,18 @@ class Sender(Controlled):
     ) -> Sending:
         charged = self._bill(components, nbytes, moment, cost)
         if self._measured is not None:
-            self._measured.observe(components, charged)
+            self._measured.observe(components, np.asarray(nbytes, dtype=float))
         pressure = self._charge(charged, components)
         self._spend(charged, components)
         return Sending(self.role, amounts, components, nbytes, charged, pressure)
 
     def _bill(self, components: IntArray, nbytes: IntArray, moment: Moment, cost: Cost) -> FloatArray:
-        """Return what messages cost: as planned, or the bytes of what is measured."""
+        """Return what messages cost: as planned, the bytes of what is measured, or those on the link."""
         planned = self._price(cost, components, moment)
-        return planned if self._measured is None else np.asarray(nbytes, dtype=float)
+        if self._measured is None:
+            return planned
+        size, bill = np.asarray(nbytes, dtype=float), getattr(self._measured, "bill", None)
+        return size if bill is None else self._sound(bill(components, size), moment)
 
     def _checked(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
         if amounts.dtype.kind not in "iu":

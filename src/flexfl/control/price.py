@@ -203,16 +203,19 @@ class RemoteJointPrice(JointPrice):
 def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Return the most that a unit of cost can bring, max_k E_k / φ(k), and φ at that k, of those wanted.
 
+    φ counts from what sending nothing costs.
+
     For φ = β + γ·k and top-k by Dinkelbach's method: at the ratio ρ the set that gains most is
     {j : b_j² > ρ·γ}, whose own ratio is the next ρ; it never falls, and ends at the largest.
     """
     energy = choices.energy
     ratio, spent = np.zeros(energy.shape), np.zeros(energy.shape)
+    idle = np.asarray(cost(np.zeros(energy.shape, dtype=np.int64)))  # is paid whatever is decided
     if isinstance(cost, Affine) and choices.largest_first:
         gamma = cost.per_component
         for _ in range(100):
             k, gained = choices.above(np.sqrt(ratio * gamma))
-            price = cost(k)
+            price = cost(k) - idle
             with np.errstate(divide="ignore", invalid="ignore"):
                 found = np.where(wanted & (k > 0) & (price > 0), gained / price, ratio)
             rises = found > ratio * (1 + 1e-12)
@@ -224,6 +227,7 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     for place in np.flatnonzero(wanted).tolist():
         offers = choices.offers(place)
         price = cost_of_some(cost, np.array([place]), energy.shape)(offers.components[:, None])[:, 0]
+        price = price - price[0]
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where((price > 0) & np.isfinite(price), (flat[2][place] - offers.kept) / price, 0.0)
         best = int(np.argmax(found))

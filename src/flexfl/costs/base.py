@@ -42,7 +42,10 @@ class CostModel(Protocol):
     - `unit`, what it is counted in (`flexfl.units.COST_UNITS`); without it, the paper's abstract costs;
     - `mean_cost`, the expected cost of one computation, from which the randomised baseline sets its
       probability;
-    - `observe(amount, cost)`, for a cost that is measured: called with what was done and what it cost;
+    - `observe(amount, cost)`, for a cost that is measured: called with what was done and what it cost, for
+      messages their bytes;
+    - `bill(amount, nbytes)`, for a measured cost of messages that charges something else than their bytes;
+    - `attach(total)`, for one that charges the bytes on the link (`costs.link`);
     - `state()` and `restore(state)`, for a cost with a memory (`flexfl.state`);
     - `prepare(entities)`, for a cost that reads files: called before any work starts, it raises an
       `InputError` for what is wrong with them; and `contents`, a text that tells apart what was read, which

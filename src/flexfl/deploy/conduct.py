@@ -12,7 +12,8 @@ import torch
 
 from flexfl.deploy.conductor import Conductor
 from flexfl.deploy.jobs import ServerJob
-from flexfl.deploy.link import Link
+from flexfl.deploy.link import Link, count_link
+from flexfl.deploy.pace import pace_of
 from flexfl.deploy.plan import STATE_FILE, Plan, live_file, run_id, server_job
 from flexfl.deploy.protocol import Server, SqliteStore
 from flexfl.deploy.record import Record
@@ -47,8 +48,9 @@ def conduct(
         if job.evaluate_test is None:
             log.info("the server has no test samples: no test accuracy")
         with ExitStack() as stack:
-            server, record = _open(job, folder, stack, observers)
-            _train(Conductor(job, link, server, record, live))
+            server, record = _open(job, link, folder, stack, observers)
+            pace = pace_of(job.setup.budgets, job.setup.costs, list(job.roster))
+            _train(Conductor(job, link, server, record, live, pace=pace))
     except Exception as error:  # publish the failure, then re-raise
         Live.failed(in_words(error)).write(live)
         raise
@@ -63,7 +65,7 @@ def _train(conductor: Conductor) -> None:
 
 
 def _open(
-    job: ServerJob, folder: Path, stack: ExitStack, observers: Sequence[Observer]
+    job: ServerJob, link: Link, folder: Path, stack: ExitStack, observers: Sequence[Observer]
 ) -> tuple[Server, Record]:
     """Return server and record, new or as they were left; the stack closes their files."""
     path, model = folder / job.name, job.model
@@ -84,9 +86,16 @@ def _open(
         directory.store.set_meta("run", run)
     shared = job.setup.shared_queues(len(job.roster))
     downlink = job.setup.sender("downlink", Entities.the_server(), model.dim, shared.joint)
+    count_link(downlink, lambda: _mean_down(link, len(job.roster)))
     params = model.params.numpy().copy()
     server = Server(run, job.roster, store, params, downlink, latest=job.latest, shared=shared)
     if server.iteration > job.iterations:
         rule = f"must be at least the {server.iteration} that {job.name} has done"
         raise RunDirectoryError(f"train.iterations {rule}, got {job.iterations}; ask for more")
     return server, Record(job, directory, server, observers)
+
+
+def _mean_down(link: Link, clients: int) -> float | None:
+    """Return the bytes on the link to a client, on average; None if they are not counted."""
+    found = link.traffic()
+    return None if found is None else found[1] / clients

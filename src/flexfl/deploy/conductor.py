@@ -21,6 +21,7 @@ import torch
 from flexfl.control.policy import importance
 from flexfl.deploy.jobs import ServerJob
 from flexfl.deploy.link import Link
+from flexfl.deploy.pace import Pace
 from flexfl.deploy.protocol import Answer, Hello, ProtocolError, Ready, Restarted, Server
 from flexfl.deploy.record import Record, mean_evaluation
 from flexfl.errors import FlexFLError
@@ -36,6 +37,9 @@ _RETRY_SECONDS = 2.0
 """Until a question that was not answered is repeated, since messages get lost. Then twice as long, and so
 on, up to `_LONGEST_SECONDS`: a client may just be slow."""
 _LONGEST_SECONDS = 8.0
+_SLOW_LINK = 5000.0
+"""Bytes a second: a question with a whole model is given the time that it may take to arrive, at most a
+deadline, before it is repeated and takes as much again."""
 _MOST_FOLLOW_UPS = 3
 """Questions to a client in an iteration that follow at once on its message: greeted, behind, late."""
 _FLUSH_SECONDS = 1.0
@@ -57,6 +61,7 @@ class Conductor:
         absent: of these, those that have missed a deadline: polled, but not waited for.
         refused: why clients may not take part, or why their last message was refused.
         hopeless: clients that cannot take part, whatever may come.
+        pace: when iterations may begin.
     """
 
     job: ServerJob
@@ -69,13 +74,15 @@ class Conductor:
     absent: set[str] = field(default_factory=set)
     refused: dict[str, str] = field(default_factory=dict)
     hopeless: set[str] = field(default_factory=set)
+    pace: Pace = field(default_factory=Pace)
     bytes_up: int = 0
     bytes_down: int = 0
     _flushed: float = 0.0
     _asked: dict[str, float] = field(default_factory=dict)
     """When each client was asked last."""
     _patience: dict[str, float] = field(default_factory=dict)
-    """Seconds until the question to a client is repeated."""
+    """Seconds until the question to a client is repeated, after the time it may be under way."""
+    _under_way: dict[str, float] = field(default_factory=dict)
     _follow_ups: Counter[str] = field(default_factory=Counter)
     _unanswered: dict[str, float] = field(default_factory=dict)
     """When each client was first asked what it has not answered yet."""
@@ -118,6 +125,7 @@ class Conductor:
     def run_iteration(self) -> None:
         """Ask, listen, close; a run that is stopped leaves the iteration open."""
         server = self.server
+        self.pace.wait(lambda: self.link.stopped)
         evaluate = server.iteration % self.job.evaluate_every == 0
         self._exchange(evaluate=evaluate)
         if self.link.stopped:
@@ -126,6 +134,7 @@ class Conductor:
         for event in record["events"]:
             log.info("%(client)s %(event)s in iteration %(iteration)d", event)
         self.record.add(record)
+        self.pace.add(record)
         self._publish("training")
 
     def finish(self) -> None:
@@ -150,7 +159,11 @@ class Conductor:
             due |= self._overdue()
             able = self.ready - self.restarted
             self._greet(sorted(due - able))
-            self._send(self.server.questions(due & able, evaluate=evaluate, last=last))
+            questions = self.server.questions(due & able, evaluate=evaluate, last=last)
+            self._send(questions)
+            self._under_way |= {
+                name: min(len(data) / _SLOW_LINK, self.job.deadline) for name, data in questions.items()
+            }
             now = time.monotonic()
             self._asked |= dict.fromkeys(due, now)
             self._unanswered = dict.fromkeys(due, now) | self._unanswered
@@ -171,7 +184,9 @@ class Conductor:
         """Return who has not answered, and was asked (or greeted) last a while ago."""
         now = time.monotonic()
         due = {
-            name for name in self.server.waiting if now - self._asked.get(name, 0.0) > self._patience[name]
+            name
+            for name in self.server.waiting
+            if now - self._asked.get(name, 0.0) > self._patience[name] + self._under_way.get(name, 0.0)
         }
         for name in due:
             self._patience[name] = min(_LONGEST_SECONDS, 2 * self._patience[name])
@@ -216,8 +231,9 @@ class Conductor:
         message = unseal(data)
         match message.kind:
             case "ready":
+                known = sender in self.ready - self.restarted
                 self._admit(sender, Ready.of(message))
-                return True
+                return not known  # else it replies to another greeting of the same start
             case "restarted":
                 if Restarted.of(message).run in ("", self.server.run):
                     self.restarted.add(sender)

@@ -22,6 +22,8 @@ from flexfl.errors import FlexFLError, RunDirectoryError
 from flexfl.results.observer import Live
 
 _START_SECONDS = 60.0
+_HEARTBEAT = 2.0
+"""Seconds; on one machine bytes cost nothing, and who is gone is noticed soon."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,12 @@ class Federation:
 
 @contextmanager
 def federation(
-    folder: Path, clients: int, *, name: str = "demo", modules: list[str] | None = None
+    folder: Path,
+    clients: int,
+    *,
+    name: str = "demo",
+    modules: list[str] | None = None,
+    heartbeat: float = _HEARTBEAT,
 ) -> Iterator[Federation]:
     """Start a server and clients on this machine, and stop them at the end.
 
@@ -67,11 +74,11 @@ def federation(
         clients: Number of clients.
         name: Name of the project.
         modules: Packages whose functions runs may call.
+        heartbeat: Seconds between two heartbeats of a client.
     """
     names = [f"site-{n + 1}" for n in range(clients)]
-    project = Project(
-        name=name, server="localhost", port=_free_port(), clients=dict.fromkeys(names, 1 / clients)
-    )
+    weights = dict.fromkeys(names, 1 / clients)
+    project = Project(name=name, server="localhost", port=_free_port(), clients=weights, heartbeat=heartbeat)
     provision(project, folder)
     for client in names:
         site = folder / client / "flexfl"

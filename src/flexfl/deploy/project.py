@@ -7,15 +7,17 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from flexfl.deploy.nvflare.kits import RESERVED, Project
+from flexfl.deploy.nvflare.kits import HEARTBEAT, RESERVED, Project
 from flexfl.errors import Fault, InputError
 from flexfl.parameters import is_number
 from flexfl.spec.load import toml_fault
+from flexfl.units import convert
 
 PROJECT_FILE = "project.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
-_KEYS = ("name", "server", "port", "clients")
+_KEYS = ("name", "server", "port", "clients", "heartbeat")
+_LEAST_HEARTBEAT = 2.0
 
 
 def read_project(path: Path) -> Project:
@@ -25,6 +27,7 @@ def read_project(path: Path) -> Project:
         server = "fl.example.org"
         port = 8002
         clients = ["north", "south"]      # or a table with weights: clients = {north = 2, south = 1}
+        heartbeat = "10 min"              # how often a client that has nothing to send is heard of
 
     Raises:
         InputError: Lists all faults of the file.
@@ -43,7 +46,35 @@ def read_project(path: Path) -> Project:
     weights = dict.fromkeys(clients, 1.0) if isinstance(clients, list) else clients
     total = sum(weights.values())
     shares = {name: weight / total for name, weight in weights.items()}
-    return Project(name=given["name"], server=given["server"], port=given.get("port", 8002), clients=shares)
+    return Project(
+        name=given["name"],
+        server=given["server"],
+        port=given.get("port", 8002),
+        clients=shares,
+        heartbeat=_seconds(given.get("heartbeat", HEARTBEAT)),
+    )
+
+
+def _seconds(given: Any) -> float:
+    """Return a time in seconds, given as a number of these or as a text such as "10 min".
+
+    Raises:
+        ValueError: it is neither; the message is a rule.
+    """
+    if not isinstance(given, str) and not is_number(given):
+        raise ValueError("must be a time")
+    return convert(given, "second") if isinstance(given, str) else float(given)
+
+
+def _heartbeat_faults(given: Any) -> list[Fault]:
+    rule = f"must be a time of at least {_LEAST_HEARTBEAT:g} s"
+    try:
+        seconds = _seconds(given)
+    except ValueError as error:
+        rule, seconds = str(error), 0.0
+    if _LEAST_HEARTBEAT <= seconds < float("inf"):
+        return []
+    return [Fault("heartbeat", rule, given, 'for example "10 min"')]
 
 
 def _faults(given: dict[str, Any]) -> list[Fault]:
@@ -59,6 +90,7 @@ def _faults(given: dict[str, Any]) -> list[Fault]:
     port = given.get("port", 8002)
     if type(port) is not int or not 0 < port < 65536:
         faults.append(Fault("port", "must be a port", port, "for example 8002"))
+    faults += _heartbeat_faults(given.get("heartbeat", HEARTBEAT))
     return faults + _client_faults(given.get("clients"))
 
 

@@ -23,7 +23,7 @@ from flexfl.results.directory import DirectoryWriter, RunDirectory
 from flexfl.results.observer import Observer, Observers, Progress, RunInfo
 from flexfl.results.run import Run
 
-_UNKNOWN = {"compute_prob", "compute_queue", "uplink_queue", "compute_objective", "uplink_objective"}
+_UNKNOWN = {"compute_prob", "compute_queue", "uplink_queue", "uplink_objective"}
 """What is not known of a client that did not answer; it spends and sends nothing."""
 
 
@@ -136,6 +136,7 @@ def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
     for name in PER_CLIENT:
         absent = float("nan") if name in _UNKNOWN else 0.0
         row[name] = np.array([answers.get(client, {}).get(name, absent) for client in roster])
+    row["compute_objective"] = 1.0 / row["compute_prob"]
     row["computed"] = np.array([bool(answers.get(client, {}).get("computed", 0.0)) for client in roster])
     losses = [metrics["batch_loss"] for metrics in answers.values() if "batch_loss" in metrics]
     row |= {

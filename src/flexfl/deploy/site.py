@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from flexfl.deploy.energy import stopwatch
+from flexfl.deploy.link import Meter, count_link
 from flexfl.deploy.plan import client_job
 from flexfl.deploy.protocol import Client, Hello, Question, Ready, Restarted, SqliteStore, Trainer
 from flexfl.deploy.protocol.store import InUseError
@@ -28,10 +30,11 @@ class Site:
     Args:
         name: of the client.
         folder: its settings and durable state.
+        meter: counts the bytes that its link carries; None if the machine does not count them.
     """
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self._folder = name, folder
+    def __init__(self, name: str, folder: Path, meter: Meter | None = None) -> None:
+        self.name, self._folder, self._meter = name, folder, meter
         self._client: Client | None = None
         self._store: SqliteStore | None = None
         self._ready: Ready | None = None
@@ -83,14 +86,18 @@ class Site:
         learner, entity = job.learner, Entities.one_client(job.place, job.clients)
         dim = learner.model.dim
         joint = job.setup.joint_queues(entity)
+        compute, uplink = job.setup.knob(entity, dim, joint), job.setup.sender("uplink", entity, dim, joint)
+        count_link(uplink, None if self._meter is None else self._meter.up)
+        watch = stopwatch(compute.cost)
         trainer = Trainer(
-            job.setup.knob(entity, dim, joint),
-            job.setup.sender("uplink", entity, dim, joint),
+            compute,
+            uplink,
             job.learning_rate,
             learner.gradient,
             learner.evaluate,
             joint,
             job.setup.clock,
+            watch,
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{job.run}.sqlite")

@@ -26,26 +26,49 @@ RESERVED = frozenset({SERVER, ADMIN, _AUTHORITY})
 USER = "admin@flexfl.org"  # NVFlare requires an address
 ORG = "flexfl"
 _ROOT_DAYS = 3650  # other certificates are valid for 360 days: see `rotate`
-# Over TLS. Frames are queued, so that a slow site does not block others (over "tcp" it would), and may
-# have 2 GB (over "http" 4 MB: a larger model never arrives).
-_SCHEME = "grpc"
-_COMMUNICATION = {
-    "allow_adhoc_conns": False,
-    # How long NVFlare keeps a thread for each message it has streamed, as it does its own; default 60 s
-    "streaming_retry_timeout": 10.0,
-    "grpc": {
-        "max_workers": 4096,  # most threads, one per connection; a client has two. Default 100
-        "options": [
-            ("grpc.max_send_message_length", 2**31 - 2**22),
-            ("grpc.max_receive_message_length", 2**31 - 2**22),
-            # Notice a host that has disappeared after half a minute.
-            ("grpc.keepalive_time_ms", 20_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-        ],
-    },
-}
+HEARTBEAT = 600.0
+"""Seconds between two heartbeats of a client, unless its project says otherwise: 3.3 MB a month."""
+_KEPT = "flexfl_heartbeat"  # where a kit keeps it, in local/comm_config.json
+_OLD_HEARTBEAT = 2.0  # of kits from before it could be set
+_PING_TIMEOUT = 20.0  # seconds; also how long sent data may stay without acknowledgement
+
+
+def communication(heartbeat: float) -> dict[str, Any]:
+    """Return NVFlare's settings of connections, for a client that is heard of every `heartbeat` seconds.
+
+    A ping of gRPC is only sent on a connection that has been silent for longer than a heartbeat: that of a
+    job's process. Who has disappeared without closing its connection is noticed `_PING_TIMEOUT` after
+    anything was sent to it, and 1.25 heartbeats and `_PING_TIMEOUT` after the last sign of life at the
+    latest.
+    """
+    silent = max(20.0, 1.25 * heartbeat)
+    return {
+        _KEPT: heartbeat,
+        "allow_adhoc_conns": False,
+        # How long NVFlare keeps a thread for each message it has streamed, as it does its own; default 60 s
+        "streaming_retry_timeout": 10.0,
+        "heartbeat_interval": max(60, int(2 * heartbeat)),  # its own ping, of a silent connection
+        "grpc": {
+            "max_workers": 4096,  # most threads, one per connection; a client has two. Default 100
+            "options": [
+                ("grpc.max_send_message_length", 2**31 - 2**22),
+                ("grpc.max_receive_message_length", 2**31 - 2**22),
+                ("grpc.keepalive_time_ms", int(1000 * silent)),
+                ("grpc.keepalive_timeout_ms", int(1000 * _PING_TIMEOUT)),
+                ("grpc.http2.max_pings_without_data", 0),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", int(500 * silent)),
+                ("grpc.http2.bdp_probe", 0),  # no ping after messages, to find out how fast the link is
+            ],
+        },
+    }
+
+
+def heartbeat_of(kit: Path) -> float:
+    """Return the seconds between two heartbeats that a kit was made for."""
+    settings = json.loads((kit / "local" / "comm_config.json").read_text())
+    return float(settings.get(_KEPT, _OLD_HEARTBEAT))
+
+
 _PACKAGE = "flexfl.deploy.nvflare."
 
 
@@ -59,12 +82,14 @@ class Project:
             listens on loopback only.
         port: The only open port, at the server; sites and admin connect to it.
         clients: The clients' names, with the weight of each.
+        heartbeat: Seconds between two heartbeats of a client that has nothing else to send.
     """
 
     name: str
     server: str
     port: int
     clients: dict[str, float]
+    heartbeat: float = HEARTBEAT
 
 
 def provision(project: Project, folder: Path) -> list[str]:
@@ -78,7 +103,7 @@ def provision(project: Project, folder: Path) -> list[str]:
             _build(project, folder / _AUTHORITY, Path(built))
             for kit in missing:
                 new = Path(built, _subject(project, kit))
-                _adjust(new)
+                _adjust(new, project.heartbeat)
                 shutil.move(new, folder / kit)
     return missing
 
@@ -185,7 +210,9 @@ def _build(project: Project, authority: Path, out: Path) -> None:
         lighter_project = LighterProject(project.name, "", participants, {"api_version": 3})
     except ValueError as error:
         raise FlexFLError(f"NVFlare does not accept this project: {error}") from error
-    files = StaticFileBuilder(config_folder="config", scheme=_SCHEME)
+    # Over gRPC frames are queued, so that a slow site does not block others (over "tcp" it would), and may
+    # have 2 GB (over "http" 4 MB: a larger model never arrives).
+    files = StaticFileBuilder(config_folder="config", scheme="grpc")
     builders = [WorkspaceBuilder(), files, CertBuilder(root_valid_days=_ROOT_DAYS)]
     log = _ErrorLog()
     context = Provisioner(str(authority), builders).provision(lighter_project, logger=log)
@@ -212,19 +239,19 @@ class _ErrorLog:
     debug = warning = info
 
 
-def _adjust(kit: Path) -> None:
+def _adjust(kit: Path, heartbeat: float) -> None:
     """Write the settings of a kit that differ from NVFlare's defaults."""
     local = kit / "local"
     resources = json.loads((local / "resources.json.default").read_text())
     if "servers" in resources:
-        _adjust_server(resources)
+        _adjust_server(resources, heartbeat)
     elif "client" in resources:
         _adjust_client(resources)
     else:
         return
     resources["class_allow_list"].append(_PACKAGE)
     _write(local / "resources.json", resources)
-    _write(local / "comm_config.json", _COMMUNICATION)
+    _write(local / "comm_config.json", communication(heartbeat))
     log = json.loads((local / "log_config.json.default").read_text())
     log["loggers"]["root"] = {"level": "INFO", "handlers": ["logFileHandler", "errorFileHandler"]}
     for handler in log["handlers"].values():
@@ -233,8 +260,12 @@ def _adjust(kit: Path) -> None:
     _write(local / "log_config.json", log)
 
 
-def _adjust_server(resources: dict[str, Any]) -> None:
-    resources["servers"][0] |= {"heart_beat_timeout": 30, "max_num_clients": 10_000}
+def _adjust_server(resources: dict[str, Any], heartbeat: float) -> None:
+    """Set when a client that is silent counts as gone, how often jobs are started, and where no logs go."""
+    resources["servers"][0] |= {
+        "heart_beat_timeout": max(30, int(2.5 * heartbeat)),
+        "max_num_clients": 10_000,
+    }
     _component(resources, "job_scheduler").update(
         min_schedule_interval=1.0, max_schedule_interval=2.0, max_schedule_count=1_000_000
     )

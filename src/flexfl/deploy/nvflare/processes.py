@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # comes with NVFlare
 
-from flexfl.deploy.nvflare.kits import ORG, set_storage_paths
+from flexfl.deploy.nvflare.compact import DRIVERS
+from flexfl.deploy.nvflare.kits import ORG, heartbeat_of, set_storage_paths
 from flexfl.errors import FlexFLError
 
 _APP = "nvflare.private.fed.app"
@@ -33,19 +34,25 @@ def command(kit: Path) -> list[str]:
         module, config, identity = "client.client_train", "fed_client.json", [f"uid={name}"]
     else:
         raise FlexFLError(f"{kit} is not the kit of a server or client; `provision` creates kits")
-    settings = ["secure_train=true", *identity, f"org={ORG}", "config_folder=config", "heart_beat_interval=2"]
+    heartbeat = f"heart_beat_interval={heartbeat_of(kit)}"
+    settings = ["secure_train=true", *identity, f"org={ORG}", "config_folder=config", heartbeat]
     return [sys.executable, "-u", "-m", f"{_APP}.{module}", "-m", str(kit), "-s", config, "--set", *settings]
 
 
 class Process:
-    """A running server or client, with its job processes."""
+    """A running server or client, with its job processes.
 
-    def __init__(self, kit: Path) -> None:
+    Args:
+        kit: Its kit.
+        within: A command that runs the one after it, such as `ip netns exec NAME`.
+    """
+
+    def __init__(self, kit: Path, within: Sequence[str] = ()) -> None:
         self.kit = kit
-        environment = os.environ | {"MALLOC_ARENA_MAX": "2"}
+        environment = os.environ | {"MALLOC_ARENA_MAX": "2", "NVFLARE_COMM_DRIVER_PATH": str(DRIVERS)}
         with (kit / "output.txt").open("ab") as output:
             self._child = subprocess.Popen(
-                command(kit),
+                [*within, *command(kit)],
                 cwd=kit,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -100,6 +100,9 @@ def session(kit: Path, seconds: float = 5.0) -> Iterator[Session]:
     """
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+    from flexfl.deploy.nvflare.compact import register
+
+    register()
     logging.getLogger("nvflare").addHandler(logging.NullHandler())  # errors come as exceptions
     require(kit, "admin")
     try:
@@ -154,7 +157,8 @@ def _write_job(job: Path, settings: dict[str, Any], sites: list[str], least: int
     }
     client = {
         "format_version": 2,
-        "default_task_fetch_interval": 2.0,  # unused: there are no tasks
+        "default_task_fetch_interval": 2.0,  # unused: see SiteExecutor
+        "job_heartbeat_interval": _FOREVER,  # the server asks in every iteration
         "executors": [{"tasks": ["*"], "executor": {"path": f"{package}.executor.SiteExecutor", "args": {}}}],
         "components": [],
         "task_data_filters": [],

@@ -200,6 +200,10 @@ class Client:
                 state = replace(state, number=state.number + 1, made_in=t)
         names = self.trainer.totalled
         spent = {name: state.spent.get(name, 0.0) + float(metrics[name]) for name in names}
+        # Not what the server can tell itself: the last cost from the totals, and 1/q.
+        metrics = {
+            name: value for name, value in metrics.items() if name not in (*spent, "compute_objective")
+        }
         metrics |= {TOTAL + name: total for name, total in spent.items()}
         answer = replace(self._empty_answer(question, state), metrics=finite_metrics(metrics))
         if sent:
