@@ -226,12 +226,12 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     flat = ratio.reshape(-1), spent.reshape(-1), energy.reshape(-1)
     for place in np.flatnonzero(wanted).tolist():
         offers = choices.offers(place)
-        price = cost_of_some(cost, np.array([place]), energy.shape)(offers.components[:, None])[:, 0]
-        price = price - price[0]
+        costs = cost_of_some(cost, np.array([place]), energy.shape)(offers.components[:, None])[:, 0]
+        extra, gained = costs - costs[0], flat[2][place] - offers.kept
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.where((price > 0) & np.isfinite(price), (flat[2][place] - offers.kept) / price, 0.0)
-        best = int(np.argmax(found))
-        flat[0][place], flat[1][place] = found[best], price[best]
+            ratios = np.where((extra > 0) & np.isfinite(extra), gained / extra, 0.0)
+        best = int(np.argmax(ratios))
+        flat[0][place], flat[1][place] = ratios[best], extra[best]
     return ratio, spent
 
 
