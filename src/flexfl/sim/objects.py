@@ -39,6 +39,7 @@ class Objects:
     policy: Policy | None = None
     costs: dict[str, CostModel] = field(default_factory=dict)
     compressors: dict[str, Compressor] = field(default_factory=dict)
+    times: dict[str, CostModel] = field(default_factory=dict)
 
 
 def copied(given: Given) -> Given:
@@ -61,6 +62,8 @@ def resolve(
         for knob, value in list(table.items()):
             if name == "costs" and isinstance(value, CostModel):
                 objects.costs[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
+            elif name == "clock" and isinstance(value, CostModel):
+                objects.times[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "compress" and isinstance(value, Compressor):
                 objects.compressors[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "control" and knob == "policy" and isinstance(value, Policy):
@@ -89,6 +92,7 @@ def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
     if objects == Objects() and not packages(spec):
         return {}
     given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
+    given += [f"clock.{knob}" for knob in objects.times]
     given += ["policy"] if objects.policy is not None else []
     given += ["loss"] if objects.loss is not None else []
     given += ["accuracy"] if objects.accuracy is not None else []
