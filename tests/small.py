@@ -115,6 +115,7 @@ def small_spec(
     *,
     dtype: str = "float64",
     compress: Any = "top-k",
+    clock: dict[str, Any] | None = None,
     **train: Any,
 ) -> Spec:
     return parse(
@@ -126,6 +127,7 @@ def small_spec(
             "budget": budget,
             "compress": {"uplink": compress, "downlink": compress},
             "engine": {"dtype": dtype},
+            **({} if clock is None else {"clock": clock}),
         }
     )
 
