@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.partition import PARTITIONS
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.models.build import MODELS
@@ -31,6 +32,11 @@ FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
     "Policies": (POLICIES, "control.policy", "Parameters stand beside `policy` in `[control]`."),
     "Costs of computing": (COMPUTE_COSTS, "costs.compute.kind", ""),
     "Costs of sending": (MESSAGE_COSTS, "costs.uplink.kind, costs.downlink.kind", ""),
+    "Times on a link": (
+        LINK_TIMES,
+        "clock.uplink.kind, clock.downlink.kind",
+        "Besides the [costs](#costs-of-sending) that are in seconds.",
+    ),
     "Compressors": (COMPRESSORS, "compress.uplink.kind, compress.downlink.kind", ""),
     "Trackers": (TRACKERS, "track.NAME.kind", "NAME is of your choice; a run may have several."),
 }

@@ -29,20 +29,22 @@ _Bytes = Annotated[
 
 @dataclass(frozen=True)
 class Transfer:
-    """ℓ + 8·(ι + 𝟙[k > 0]·(β + n)) / r seconds for a message of n bytes.
+    """ℓ + 8·max{0, ι + 𝟙[k > 0]·(β + n) − σ} / r seconds for a message of n bytes.
 
-    r `rate` · ℓ `latency` · β `per_message` · ι `idle`.
+    r `rate` · ℓ `latency` · β `per_message` · ι `idle` · σ `burst`.
     """
 
     rate: FloatArray
     latency: FloatArray
     per_message: FloatArray
     idle: FloatArray
+    burst: FloatArray
 
     def of_bytes(self, components: IntArray, nbytes: IntArray) -> FloatArray:
         """Return the seconds of messages of k components and n bytes."""
         sent = np.where(components > 0, self.per_message + nbytes, 0.0)
-        return np.asarray(self.latency + 8.0 * (self.idle + sent) / self.rate)
+        queued = np.maximum(0.0, self.idle + sent - self.burst)
+        return np.asarray(self.latency + 8.0 * queued / self.rate)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class LinkRate:
         latency: seconds that every iteration takes besides.
         per_message: bytes that a message takes besides its own.
         idle: bytes that flow in every iteration, whether or not there is a message.
+        burst: bytes that pass at once, on a link that is limited by a token bucket and was quiet before.
     """
 
     unit: ClassVar[str] = "second"
@@ -61,13 +64,11 @@ class LinkRate:
     latency: _Latency = 0.0
     per_message: _Bytes = 0.0
     idle: _Bytes = 0.0
+    burst: _Bytes = 0.0
 
     def at(self, moment: Moment) -> Transfer:
-        rate, latency, per_message, idle = (
-            np.asarray(moment.pick(value), dtype=float)
-            for value in (self.rate, self.latency, self.per_message, self.idle)
-        )
-        return Transfer(rate, latency, per_message, idle)
+        given = self.rate, self.latency, self.per_message, self.idle, self.burst
+        return Transfer(*(np.asarray(moment.pick(value), dtype=float) for value in given))
 
 
 LINK_TIMES = Family("time on a link", {"rate": LinkRate})

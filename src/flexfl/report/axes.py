@@ -142,7 +142,7 @@ def axis_of(name: str, groups: Sequence[Group]) -> Axis:
         InputError: none of their costs is in that unit.
     """
     runs = [run for group in groups for run in group.runs]
-    if name == _CLOCK and not all(map(has_clock, runs)):
+    if name == _CLOCK and 0 < sum(map(has_clock, runs)) < len(runs):
         name = _TRAINING
     quantity = QUANTITIES[name]
     if name in _UNIT_AXES and not any(_UNIT_AXES[name] in run.units.values() for run in runs):

@@ -46,9 +46,13 @@ def _time(knob: str, value: Any) -> Any:
         raise InputError([Fault(f"{field}.kind", "is for uplink and downlink", kind, _IN_SECONDS)])
     if kind == "measured":
         raise InputError([Fault(f"{field}.kind", _MEASURED.rule, kind, _MEASURED.remedy)])
-    if isinstance(kind, str) and kind in family.members and "unit" in family.parameters(kind):
-        table = {"unit": "second"} | dict(table)
-    found = family.resolve(table if isinstance(table, Mapping) else value, field)
+    known = isinstance(kind, str) and kind in family.members
+    if isinstance(value, str) and knob != "compute" and not known and not is_import_path(value):
+        rule = "must be the rate of a link, or a kind of cost in seconds"
+        raise InputError([Fault(field, rule, value, 'for example "200 kbit/s"')])
+    if known and "unit" in family.parameters(str(kind)):
+        value = {"unit": "second"} | dict(table)
+    found = family.resolve(value, field)
     if is_import_path(found["kind"]) or is_given(found["kind"]):
         return found
     if fault := unit_fault(knob, family.make(found, field)):
