@@ -114,7 +114,7 @@ class VirtualClock:
         ones = np.ones(away.shape, dtype=np.int64)
         for knob in ("compute", "uplink"):
             if knob in self._times:
-                away = away | np.isposinf(_taken(self._times[knob], ones, ones))
+                away = away | np.isposinf(seconds_of(self._times[knob], ones, ones))
         self._away = away if away.any() else None
         return self._away
 
@@ -166,7 +166,7 @@ class VirtualClock:
         """Return how long each decision took: as drawn for the clock, as charged, or no time at all."""
         if knob not in self._times:
             return charged if knob in self._timing.charged else np.zeros(np.shape(amount))
-        found = np.asarray(np.broadcast_to(_taken(self._times[knob], amount, nbytes), np.shape(amount)))
+        found = np.asarray(np.broadcast_to(seconds_of(self._times[knob], amount, nbytes), np.shape(amount)))
         if knob != "downlink" and self._away is not None:
             found = np.where(self._away, 0.0, found)
         if not (np.isfinite(found).all() and (found >= 0).all()):
@@ -192,7 +192,7 @@ class VirtualClock:
         self._flying, self._slow = (np.array(state[name], dtype=bool) for name in ("flying", "slow"))
 
 
-def _taken(time: Any, amount: IntArray, nbytes: IntArray) -> FloatArray:
+def seconds_of(time: Any, amount: IntArray, nbytes: IntArray) -> FloatArray:
     """Return the seconds of decisions: by their bytes where the time goes by these, else by the amount."""
     by_bytes = getattr(time, "of_bytes", None)
     with np.errstate(invalid="ignore"):
