@@ -136,7 +136,7 @@ def seconds_of_a_gradient(spec: dict[str, Any]) -> float:
 def test_seconds_and_bytes_of_a_federation_over_a_limited_link(federation: Machines, tmp_path: Path) -> None:
     # Beforehand: next to nothing is sent, then a little.
     quiet = train(federation, "quiet", ratio=1e-6, iterations=300)
-    some = train(federation, "some", ratio=0.02, iterations=40)
+    some = train(federation, "some", ratio=0.05, iterations=30)
     count = quiet.last - quiet.first
     idle = [carried / count for carried in (quiet.up, quiet.down)]
     on_link = [

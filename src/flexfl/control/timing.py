@@ -92,6 +92,8 @@ class VirtualClock:
         self._clients, self._server = Entities.all_clients(clients), Entities.the_server()
         self.seconds, self._iteration, self._waited = timing.seconds, 0, 0.0
         self._away: BoolArray | None = None
+        self._ones = np.ones(clients, dtype=np.int64)
+        self._present = self._everyone = np.ones(clients, dtype=bool)
         self._times: dict[str, Any] = {}
         self._busy_until = np.zeros(clients)
         self._flying = np.zeros(clients, dtype=bool)  # whether that is because of a message on its way
@@ -111,11 +113,11 @@ class VirtualClock:
             for who in [self._server if knob == "downlink" else self._clients]
         }
         away = self._busy_until > self.seconds
-        ones = np.ones(away.shape, dtype=np.int64)
         for knob in ("compute", "uplink"):
             if knob in self._times:
-                away = away | np.isposinf(seconds_of(self._times[knob], ones, ones))
-        self._away = away if away.any() else None
+                away = away | np.isposinf(seconds_of(self._times[knob], self._ones, self._ones))
+        some = bool(away.any())
+        self._away, self._present = (away, ~away) if some else (None, self._everyone)
         return self._away
 
     def wait(self, computing: Computing, uplink: Sending) -> Arrivals:
@@ -158,10 +160,6 @@ class VirtualClock:
         took = self._seconds("downlink", downlink.components, downlink.nbytes, downlink.charged)
         self.seconds += self._timing.overhead + self._waited + float(took)
 
-    @property
-    def _present(self) -> BoolArray:
-        return np.ones(self._slow.shape, dtype=bool) if self._away is None else ~self._away
-
     def _seconds(self, knob: str, amount: IntArray, nbytes: IntArray, charged: FloatArray) -> FloatArray:
         """Return how long each decision took: as drawn for the clock, as charged, or no time at all."""
         if knob not in self._times:
@@ -169,7 +167,7 @@ class VirtualClock:
         found = np.asarray(np.broadcast_to(seconds_of(self._times[knob], amount, nbytes), np.shape(amount)))
         if knob != "downlink" and self._away is not None:
             found = np.where(self._away, 0.0, found)
-        if not (np.isfinite(found).all() and (found >= 0).all()):
+        if found.size and not (found.min() >= 0 and found.max() < np.inf):  # NaN is neither
             place = int(np.flatnonzero(~(np.isfinite(found) & (found >= 0)))[0])
             who = self._server if knob == "downlink" else self._clients
             raise CostError(f"clock.{knob}", who.name(place), float(found.flat[place]), self._iteration)
@@ -196,5 +194,7 @@ def seconds_of(time: Any, amount: IntArray, nbytes: IntArray) -> FloatArray:
     """Return the seconds of decisions: by their bytes where the time goes by these, else by the amount."""
     by_bytes = getattr(time, "of_bytes", None)
     with np.errstate(invalid="ignore"):
-        found = by_bytes(amount, nbytes) if by_bytes else np.asarray(time(amount))
-    return np.where(np.isnan(found) & (amount == 0), 0.0, found)  # ∞·0 of those who are away
+        found: FloatArray = by_bytes(amount, nbytes) if by_bytes else np.asarray(time(amount))
+    if np.isnan(found).any():
+        found = np.where(np.isnan(found) & (amount == 0), 0.0, found)  # ∞·0 of those who are away
+    return found
