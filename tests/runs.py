@@ -32,10 +32,13 @@ def write_run(
     queues: bool = True,
     finished: bool = True,
     train: Mapping[str, Any] | None = None,
+    pace: float = np.nan,
+    units: Mapping[str, str] | None = None,
 ) -> Path:
     """A run whose every per-client metric is `cost` times (0, 1, 2, 3) in every iteration.
 
-    What was charged for computing is `charged` times that, by default the same.
+    What was charged for computing is `charged` times that, by default the same. An iteration takes `pace`
+    seconds by the run's clock, by default there is none.
     """
     directory.mkdir(parents=True)
     spec = {
@@ -49,7 +52,7 @@ def write_run(
     by_client = cost * np.arange(CLIENTS)
     for iteration in range(iterations):
         record: dict[str, Any] = dict.fromkeys(PER_ITERATION, cost) | dict.fromkeys(PER_CLIENT, by_client)
-        record |= {"iteration": iteration, "computed": np.ones(CLIENTS)}
+        record |= {"iteration": iteration, "computed": np.ones(CLIENTS), "clock": pace * (iteration + 1)}
         if charged is not None:
             record["compute_cost"] = charged * np.arange(CLIENTS)
         if not queues:
@@ -63,6 +66,7 @@ def write_run(
         }
     for iteration, values in evaluations.items():
         store.add_evaluation(iteration, values)
+    store.set_meta("units", json.dumps(dict(units or {})))
     store.commit()
     store.close()
     if finished:

@@ -148,6 +148,7 @@ def small_spec(
     *,
     dtype: str = "float64",
     compress: Any = "top-k",
+    clock: dict[str, Any] | None = None,
     **train: Any,
 ) -> Spec:
     return parse(
@@ -159,6 +160,7 @@ def small_spec(
             "budget": budget,
             "compress": {"uplink": compress, "downlink": compress},
             "engine": {"dtype": dtype},
+            **({} if clock is None else {"clock": clock}),
         }
     )
 

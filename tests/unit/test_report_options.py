@@ -120,6 +120,7 @@ def test_a_curve_against_what_seeds_spent_by_hand(tmp_path: Path) -> None:
     [
         ("iteration", 20.0),
         ("seconds", 2.0),
+        ("training-seconds", 2.0),
         ("uplink-bytes", 12.0),  # 20 · (0 + 1 + 2 + 3) · 0.1
         ("downlink-bytes", 2.0),  # 20 · 0.1, once for all clients
         ("bytes", 14.0),
@@ -135,8 +136,71 @@ def test_what_an_evaluation_has_taken_so_far(tmp_path: Path, name: str, end: flo
 
 
 def test_every_axis_of_the_command_is_tested() -> None:
-    tested = {"iteration", "seconds", "bytes", "uplink-bytes", "downlink-bytes", "cost"}
-    assert set(QUANTITIES) == tested | {"compute-cost", "uplink-cost", "downlink-cost"}
+    tested = {"iteration", "seconds", "training-seconds", "bytes", "uplink-bytes", "downlink-bytes", "cost"}
+    costs = {"compute-cost", "uplink-cost", "downlink-cost"}
+    assert set(QUANTITIES) == tested | costs | {name for name, _, _ in IN_UNITS}
+
+
+def test_time_is_that_of_the_clock_where_all_runs_have_one(tmp_path: Path) -> None:
+    timed, other = (
+        Run(write_run(tmp_path / "a", pace=30.0)),
+        Run(write_run(tmp_path / "b", control={"policy": "full"})),
+    )
+    assert QUANTITIES["seconds"].at_evaluations(timed) == pytest.approx([0.0, 600.0])
+    assert QUANTITIES["training-seconds"].at_evaluations(timed) == pytest.approx([0.0, 7.0])
+    panel = panels_of(group_runs([timed]), "seconds")["test_accuracy"]
+    assert panel.x_label == "time of the run (minutes)"
+    assert panel.curves[0].x == pytest.approx([0.0, 10.0])
+    mixed = panels_of(group_runs([timed, other]), "seconds")["test_accuracy"]
+    assert mixed.x_label == "time of the computation (seconds)"
+    assert [curve.x[-1] for curve in mixed.curves] == [7.0, 7.0]
+
+
+IN_UNITS = [
+    ("joules", "joule", "joules"),
+    ("gCO2", "gCO2", "gCO2"),
+    ("euros", "EUR", "EUR"),
+    ("dollars", "USD", "USD"),
+]
+
+
+@pytest.mark.parametrize(("name", "unit", "label"), IN_UNITS)
+def test_what_was_spent_in_a_unit_by_all_knobs_that_have_it(
+    tmp_path: Path, name: str, unit: str, label: str
+) -> None:
+    run = Run(write_run(tmp_path / "a", units={"compute": unit, "downlink": unit, "uplink": "byte"}))
+    assert QUANTITIES[name].at_evaluations(run) == pytest.approx([0.0, 20 * (0.6 + 0.1)])
+    panel = panels_of(group_runs([run]), name)["test_accuracy"]
+    assert panel.x_label == f"spent by all clients and the server ({label})"
+    own = panels_of(group_runs([run]), "compute-cost")["test_accuracy"]
+    assert own.x_label == f"computing cost of all clients ({label})"
+
+
+def test_an_axis_in_a_unit_that_no_cost_has_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a", units={"uplink": "byte"})
+    with pytest.raises(
+        InputError, match="x needs costs in joules, which these runs do not have, got 'joules'"
+    ):
+        figure([run], x="joules")
+
+
+def test_the_summary_has_the_clock(tmp_path: Path) -> None:
+    summary = Run(write_run(tmp_path / "a", pace=30.0)).summary
+    assert summary is not None
+    assert (summary["clock"], summary["iterations_per_hour"]) == (600.0, 120.0)
+    assert "clock" not in (Run(write_run(tmp_path / "b")).summary or {})
+
+
+def test_a_total_is_shared_out_over_the_iterations_that_a_duration_has_room_for(tmp_path: Path) -> None:
+    total = {"compute": "30 s", "uplink": 0.1, "downlink": 0.1}
+    long = {"iterations": 1000, "duration": 900.0}
+    done = Run(write_run(tmp_path / "a", pace=45.0, budget=total, train=long))  # 20 · 45 s: it is over
+    assert done.horizon == 20
+    assert done.budget("compute") == pytest.approx(1.5)
+    running = Run(write_run(tmp_path / "b", pace=30.0, budget=total, train=long, finished=False))
+    assert running.horizon == 30
+    assert running.budget("compute") == pytest.approx(1.0)
+    assert Run(write_run(tmp_path / "c", budget=total)).horizon == 20
 
 
 def test_an_evaluation_ahead_of_the_iterations_has_no_place(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from flexfl.control import POLICIES
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.costs.devices import DEVICES
 from flexfl.costs.traces import TRACES
+from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.partition import PARTITIONS
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.models.build import MODELS
@@ -39,6 +40,11 @@ FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
         "A path or a list of values alone will do, too. It is read when a run begins.",
     ),
     "Device classes": (DEVICES, "classes.NAME", "NAME is of your choice."),
+    "Times on a link": (
+        LINK_TIMES,
+        "clock.uplink.kind, clock.downlink.kind",
+        "Besides the [costs](#costs-of-sending) that are in seconds.",
+    ),
     "Compressors": (COMPRESSORS, "compress.uplink.kind, compress.downlink.kind", ""),
     "Trackers": (TRACKERS, "track.NAME.kind", "NAME is of your choice; a run may have several."),
 }

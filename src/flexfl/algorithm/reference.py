@@ -6,6 +6,7 @@ the engine, and nothing else: messages go by the plain path, clients are a Pytho
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from flexfl.arrays import FloatArray, Number
 from flexfl.compress.message import dense_rows
 from flexfl.control.knobs import Computing, Sending
 from flexfl.control.setup import Setup
+from flexfl.control.timing import ON_TIME, VirtualClock
 from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]
@@ -35,6 +37,8 @@ class Step:
     uplink: Sending
     downlink: Sending
     applied: FloatArray  # Σ w·(−η·𝟙/q)·g, (D,)
+    clock: float = math.nan  # when it ended, in seconds
+    in_flight: FloatArray | None = None  # Σ w·v of messages that have not arrived, (D,)
 
 
 def reference(
@@ -62,7 +66,8 @@ def reference(
     """
     N, D, eta = clients, len(params), learning_rate
     w = equal_weights(N) if weights is None else np.asarray(weights)
-    setup, everyone = setup.weighted(w), Entities.all_clients(N)
+    setup, everyone = setup.weighted(w).started(N, D), Entities.all_clients(N)
+    clock = setup.clock if isinstance(setup.clock, VirtualClock) else None
     joint = setup.joint_queues()
     compute = setup.knob(everyone, D, joint)
     uplink = setup.sender("uplink", everyone, D, joint)
@@ -70,10 +75,14 @@ def reference(
     x: FloatArray = np.array(params, dtype=dtype)
     r: FloatArray = np.zeros(D, dtype=dtype)  # line 1
     e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
+    flying: dict[int, FloatArray] = {}
     used = [0] * N
 
     for t in range(iterations):  # line 3
-        computing = compute.decide(t)  # P3.1, (16), line 5
+        if setup.clock.seconds >= setup.duration:
+            return
+        away = None if clock is None else clock.begin(t)
+        computing = compute.decide(t, away)  # P3.1, (16), line 5
         b, applied = e.copy(), np.zeros(D)
         for n in np.flatnonzero(computing.computed).tolist():
             step = -eta / computing.prob[n] * gradient(n, x, used[n])
@@ -81,12 +90,20 @@ def reference(
             applied = applied + w[n] * step
             used[n] += 1
 
-        messages, e, up = uplink.send(t, b)  # P3.2, (17), lines 7–8
+        messages, e, up = uplink.send(t, b, away)  # P3.2, (17), lines 7–8
         v = dense_rows(messages)
-        a = (r + w @ v).astype(dtype)  # line 10
+        arrivals = ON_TIME if clock is None else clock.wait(computing, up)
+        landed = sum((w[n] * flying.pop(n) for n in arrivals.landed.tolist()), start=np.zeros(D))
+        for n in arrivals.late.tolist():
+            flying[n], v[n] = v[n].copy(), 0.0
+        a = (r + landed + w @ v).astype(dtype)  # line 10
         [message], r, down = downlink.send(t, a)  # P3.3, (18), lines 11–12
         u = message.dense()
         x = x + u  # line 14
         joint.close()
+        if clock is not None:
+            clock.advance(down)
 
-        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied)
+        in_flight = sum((w[n] * message for n, message in flying.items()), start=np.zeros(D))
+        now = setup.clock.seconds
+        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied, now, in_flight)

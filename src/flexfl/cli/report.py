@@ -34,9 +34,10 @@ def report(
         typer.Option(
             "--x",
             metavar="AXIS",
-            help="x axis of loss and accuracy: iteration, seconds, bytes, uplink-bytes, downlink-bytes, "
-            "compute-cost, uplink-cost, downlink-cost, or cost, each the total so far over all clients; a "
-            "broadcast counts once. cost adds computing, uplink and downlink: use it if they have one unit.",
+            help="x axis of loss and accuracy: iteration, seconds (by the run's clock), training-seconds (on "
+            "the machine), bytes, uplink-bytes, downlink-bytes, compute-cost, uplink-cost, downlink-cost, "
+            "joules, gCO2, euros, dollars, or cost, each the total so far over all clients; a broadcast "
+            "counts once. cost adds computing, uplink and downlink: use it if they have one unit.",
         ),
     ] = "iteration",
     formats: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.text import Text
 
 from flexfl.parameters import KNOBS
 from flexfl.results.observer import Observer
+from flexfl.units import show as show_in_unit
 
 if TYPE_CHECKING:
     from flexfl.experiments import Cell, Outcome
@@ -86,7 +88,7 @@ class ProgressLine(Observer):
             left="" if left is None else f"{_clock(left)} left",
         )
         costs = Text("average cost  ", style="dim") + _costs(progress)
-        self._live.update(Group(self._bar, _evaluation(progress), costs), refresh=True)
+        self._live.update(Group(self._bar, _timed(progress) + _evaluation(progress), costs), refresh=True)
 
 
 def show_notes(console: Console, specs: Sequence[Spec]) -> None:
@@ -118,10 +120,15 @@ def _costs(progress: AnyProgress) -> Text:
     return text
 
 
+def _timed(progress: AnyProgress) -> Text:
+    """Return how long the run has lasted by its clock; nothing without one."""
+    clock = getattr(progress, "clock", math.nan)
+    return Text(f"clock {show_in_unit(clock, 'second')}  " if clock > 0 else "")
+
+
 def _plain_line(progress: AnyProgress) -> Text:
-    return (
-        Text(f"iteration {progress.iteration}/{progress.total}  ") + _evaluation(progress) + _costs(progress)
-    )
+    begun = Text(f"iteration {progress.iteration}/{progress.total}  ")
+    return begun + _timed(progress) + _evaluation(progress) + _costs(progress)
 
 
 def _against_budget(spent: float, budget: float | None) -> Text:
@@ -150,6 +157,9 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
     console.print(
         f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"
     )
+    if "clock" in summary:
+        lasted, hourly = show_in_unit(summary["clock"], "second"), summary["iterations_per_hour"]
+        console.print(f"{'clock':<14} {lasted} ({hourly:.4g} iterations an hour)")
     show_costs(console, summary["average_cost"], summary.get("joint_budgets"))
     console.print(f"run directory  {directory}", soft_wrap=True)
     console.print(f"report         flexfl report {directory}", soft_wrap=True)

@@ -8,6 +8,10 @@ each of them is an amount M for a period, and what is left of it is shared out o
 A hard budget is also a limit: `left` is what a decision may cost at most, so that M is never exceeded. For a
 rate the periods are windows of its time, one after the other from the beginning of the run.
 
+A run that ends by the clock, after a duration, has as many iterations left as fit in what is left of it, at
+the pace so far. How many it will have is an estimate then: a hard average is kept at any time, not only at
+the end.
+
 Legend: M amount of a period · φ̃ nominal share of an iteration · φ̃_t share of this iteration.
 """
 
@@ -47,9 +51,10 @@ class Allowance:
         members: the queue of each entity, where entities share; by default each has its own.
         hard: whether the amount of a period may never be exceeded.
         sharing: how many decisions share each queue in an iteration, (Q,).
+        duration: seconds by the clock after which the run ends, if T iterations have not ended it.
 
     Attributes:
-        nominal: φ̃, (Q,); NaN for a rate until an iteration was timed.
+        nominal: φ̃, (Q,); NaN for what goes by the clock until an iteration was timed.
         target: φ̃_t, (Q,); φ̃ for an average that is not hard.
         left: what may be spent of this period's amount, (Q,); ∞ where the budget is not hard.
         remaining: how many iterations the period still has, this one included; ∞ if that is not known.
@@ -69,11 +74,14 @@ class Allowance:
         members: IntArray | None = None,
         hard: bool = False,
         sharing: Number | IntArray = 1,
+        duration: float = math.inf,
     ) -> None:
         self.limits = np.asarray(limits, dtype=np.float64)
         self._per, self._window = budget.per, budget.seconds
         self.iterations, self.members, self.sharing = iterations, members, np.asarray(sharing)
         self.hard = hard and (iterations > 0 or self._per == "time")
+        self._duration, self._ends_by_clock = duration, math.isfinite(duration)
+        self._iteration, self._expected = -1, float(iterations)  # t; how many there will be
         self.jumps = 0
         self.remaining = float(iterations or math.inf)
         self.total = np.zeros(self.limits.shape)
@@ -92,10 +100,13 @@ class Allowance:
             idle: what an iteration costs each queue whatever is decided: so much is kept back for every
                 one that is left.
         """
-        if self._per == "time":
+        if self._per == "time" or self._ends_by_clock:
             self._advance(seconds)
+        self._iteration, self.remaining = iteration, self._remaining(iteration)
+        remaining = self.remaining
+        if self._ends_by_clock:
+            self._expected = iteration + self._in_run(iteration) if self._pace > 0 else math.nan
         self.nominal = self._share()
-        self.remaining = remaining = self._remaining(iteration)
         if self._per == "iteration" and not self.hard:
             self.target = self.nominal
         else:
@@ -153,7 +164,7 @@ class Allowance:
 
     def _remaining(self, iteration: int) -> float:
         """Return how many iterations this period still has, this one included; at least 1."""
-        in_run = max(1.0, self.iterations - iteration) if self.iterations else math.inf
+        in_run = self._in_run(iteration)
         if self._per != "time":
             return in_run
         if not self._pace > 0:
@@ -161,12 +172,19 @@ class Allowance:
         in_window = (self._begun + self._window - self._elapsed) / self._pace
         return max(1.0, min(in_run, in_window) if self.hard or math.isinf(in_run) else in_run)
 
+    def _in_run(self, iteration: int) -> float:
+        """Return how many iterations the run still has, this one included; at least 1."""
+        in_run = max(1.0, self.iterations - iteration) if self.iterations else math.inf
+        if self._ends_by_clock and self._pace > 0:
+            in_run = min(in_run, max(1.0, (self._duration - self._elapsed) / self._pace))
+        return in_run
+
     def _amount(self, remaining: float) -> FloatArray:
         """Return M; of a window in which the run will end, the part until then."""
         if self._per == "run":
             return self.limits
         if self._per == "iteration":
-            return self.limits * self.iterations
+            return self.limits * (self.iterations if math.isnan(self._expected) else self._expected)
         lasts = self._elapsed - self._begun + remaining * (self._pace if self._pace > 0 else 0.0)
         return self.limits * (min(1.0, lasts / self._window) if self.hard else lasts / self._window)
 
@@ -175,19 +193,21 @@ class Allowance:
         if self._per == "iteration":
             return self.limits
         if self._per == "run":
-            return self.limits / max(1, self.iterations)
+            return self.limits / max(self._expected, 1.0)  # in this order NaN stays NaN
         return self.limits * ((self._pace if self._pace > 0 else math.nan) / self._window)
 
     def _left(self, reserve: Number) -> FloatArray:
         if not self.hard:
             return np.full(self.limits.shape, np.inf)
         amount = self.limits if self._per == "time" else self._amount(0)
+        if self._per == "iteration" and self._ends_by_clock and self._iteration >= 0:
+            amount = self.limits * (self._iteration + 1)
         return np.maximum(0.0, amount - self._spent - reserve)
 
     def state(self) -> State:
         clock = np.array([self._last, self._pace, self._elapsed, self._begun])
         spent = {"spent": self._spent, "total": self.total}
-        return spent | ({"clock": clock} if self._per == "time" else {})
+        return spent | ({"clock": clock} if self._per == "time" or self._ends_by_clock else {})
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         for name in ("spent", "total"):
@@ -196,7 +216,7 @@ class Allowance:
         self._spent, self.total = (
             np.array(state[name], dtype=float).reshape(self.limits.shape) for name in ("spent", "total")
         )
-        if self._per == "time":
+        if "clock" in state:
             self._last, self._pace, self._elapsed, self._begun = map(float, state["clock"])
 
 

@@ -93,7 +93,7 @@ def _clocks(setup: Setup) -> Iterator[Fault]:
                 break
         if math.isnan(setup.clock.seconds):
             rule, value = "needs a clock: it is for a time", show(budget.seconds, "second")
-            remedy = 'say how long an iteration takes: [clock] iteration = "30 s", or costs in seconds'
+            remedy = 'say how long an iteration takes: [clock] iteration = "30 s", or by its parts'
             yield Fault(f"budget.{name}", rule, value, remedy)
 
 

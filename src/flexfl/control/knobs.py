@@ -94,8 +94,8 @@ class Knob(Controlled):
 
     rule: ComputeRule
 
-    def decide(self, iteration: int) -> Computing:
-        """Solve P3.1, charge (16), and draw who computes (line 5)."""
+    def decide(self, iteration: int, absent: BoolArray | None = None) -> Computing:
+        """Solve P3.1, charge (16), and draw who computes (line 5); those who are absent do not."""
         moment, cost = self._open(iteration)
         with np.errstate(invalid="ignore", divide="ignore"):  # α = ∞, for which the rule has no q
             q = self._ask(moment, cost)
@@ -105,6 +105,8 @@ class Knob(Controlled):
             away = None if finite else unavailable((cost, *self._others.values()), q)
             if self._hard and numeric:
                 away = self._with_exhausted(cost, away)
+        if absent is not None:
+            away = absent if away is None else away | absent
         if away is not None:
             q, cost = np.where(away, 1.0, q), Available(cost, ~away)
             charged = cost(q)
@@ -187,8 +189,8 @@ class Sender(Controlled):
             raise rule_error(error, self._rule_name, "cut", self.role, iteration) from error
         return cut, moment
 
-    def decide(self, iteration: int, vectors: Vectors) -> Sending:
-        """Solve P3.2 (or P3.3) and charge (17) (or (18))."""
+    def decide(self, iteration: int, vectors: Vectors, absent: BoolArray | None = None) -> Sending:
+        """Solve P3.2 (or P3.3) and charge (17) (or (18)); those who are absent send nothing."""
         moment, cost = self._opened(iteration)
         amounts = self._checked(self._ask(moment, cost, vectors), vectors, moment, cost)
         for each in (cost, *self._others.values()):
@@ -196,6 +198,8 @@ class Sender(Controlled):
                 amounts = np.where(away, 0, amounts)
         if self._hard:
             amounts = self._within(amounts, vectors, moment, cost)
+        if absent is not None:
+            amounts = np.where(absent, 0, amounts)
         return self._pay(amounts, vectors.components(amounts), vectors.nbytes(amounts), moment, cost)
 
     def _within(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
@@ -222,7 +226,9 @@ class Sender(Controlled):
         k = vectors.components(amounts)
         return (amounts > 0) & self._over(self._bill(k, vectors.nbytes(amounts), moment, cost), k)
 
-    def send(self, iteration: int, b: FloatArray) -> tuple[list[Message], FloatArray, Sending]:
+    def send(
+        self, iteration: int, b: FloatArray, absent: BoolArray | None = None
+    ) -> tuple[list[Message], FloatArray, Sending]:
         """Decide on b, (N, D) or (D,), and make the messages, by the plain path.
 
         Returns:
@@ -230,7 +236,7 @@ class Sender(Controlled):
         """
         self._ahead = self._opened(iteration)
         vectors = PlainVectors(b, self.compressor, self._ahead[0])
-        sending = self.decide(iteration, vectors)
+        sending = self.decide(iteration, vectors, absent)
         messages = vectors.messages(sending.amounts)
         kept = b.copy()  # line 7 (or 11)
         for row, message in zip(kept.reshape(-1, b.shape[-1]), messages, strict=True):

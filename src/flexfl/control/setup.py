@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule, 
 from flexfl.control.price import LogPrice
 from flexfl.control.queues import VirtualQueue
 from flexfl.control.shared import CHARGED, SharedQueues
+from flexfl.control.timing import Timing
 from flexfl.costs.base import CostModel
 from flexfl.streams import Entities, Streams
 
@@ -37,7 +39,8 @@ class Setup:
         iterations: T.
         joint: budgets over several knobs or entities, by name.
         importance: N·w, how much each client counts in f; one for all or one for each client.
-        clock: of the run.
+        clock: of the run; of a simulation, its `Timing` until it has `started`.
+        duration: seconds by the clock after which the run ends, if T iterations have not ended it.
     """
 
     policy: Policy
@@ -49,13 +52,21 @@ class Setup:
     importance: Any = 1.0
     joint: Mapping[str, JointBudget] = field(default_factory=dict)
     clock: Clock = field(default_factory=NoClock)
+    duration: float = math.inf
+
+    def started(self, clients: int, dim: int) -> Setup:
+        """Return the same with a clock of its own for a simulation of N clients and D parameters."""
+        if not isinstance(self.clock, Timing):
+            return self
+        return replace(self, clock=self.clock.start(self.streams, clients, dim))
 
     def weighted(self, weights: FloatArray) -> Setup:
         """Return the same for clients with weights w, (N,)."""
         return replace(self, importance=importance(weights))
 
     def parts(self) -> dict[str, object]:
-        """Return policies, costs and compressors by name, those of joint budgets too."""
+        """Return policies, costs and compressors by name, those of joint budgets and of the clock too."""
+        timed = self.clock.models if isinstance(self.clock, Timing) else {}
         policies = self.policy.policies if isinstance(self.policy, ByKnob) else {}
         return {
             "policy": self.policy,
@@ -67,6 +78,7 @@ class Setup:
                 for name, budget in self.joint.items()
                 for knob, cost in budget.costs.items()
             },
+            **{f"clock.{knob}": time for knob, time in timed.items()},
         }
 
     def joint_queues(self, who: Entities | None = None) -> JointQueues:
@@ -85,6 +97,7 @@ class Setup:
                 budget.limits,
                 iterations=self.iterations,
                 hard=self._hard(budget, next(iter(budget.costs))),
+                duration=self.duration,
                 sharing=budget.sharing,
             )
             for name, budget in budgets.items()
@@ -111,7 +124,11 @@ class Setup:
         budget = self.budgets.get(role)
         if budget is None:
             return None
-        plan: dict[str, Any] = {"iterations": self.iterations, "hard": self._hard(budget, role)}
+        plan: dict[str, Any] = {
+            "iterations": self.iterations,
+            "hard": self._hard(budget, role),
+            "duration": self.duration,
+        }
         members, limits = budget.members, np.asarray(budget.limits, dtype=float)
         if members is None:
             return Allowance(budget, np.broadcast_to(entities.pick(limits), entities.shape), **plan)

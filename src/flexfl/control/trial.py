@@ -15,6 +15,7 @@ from flexfl.compress.message import Message, message_bytes
 from flexfl.control.knobs import Knob, Sender
 from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule
 from flexfl.control.setup import Setup
+from flexfl.control.timing import Timing, seconds_of
 from flexfl.costs.base import CostModel
 from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, in_words
 from flexfl.parameters import KNOBS
@@ -41,6 +42,7 @@ def check_setup(setup: Setup, clients: int, dim: int) -> None:
         faults += [] if knob == "compute" else _compressor(setup, moment)
         if not faults:  # else they would show here again
             faults += _policy(replace(setup, streams=streams), moment)
+    faults += _times(setup, clients, dim)
     if faults:
         raise InputError(faults, "the costs, the policy and the compressors")
 
@@ -75,6 +77,23 @@ def _costs(setup: Setup, moment: Moment) -> list[Fault]:
     rule = f"must give {f'a cost for each of the {shape[0]} clients' if shape else 'one cost'}"
     remedy = "see flexfl.costs.Cost: amounts are arrays, their last axes the entities"
     return _attempt(f"costs.{moment.role}", rule, model, remedy, work)
+
+
+def _times(setup: Setup, clients: int, dim: int) -> list[Fault]:
+    """Return the faults of times of the clock that are not one number for each entity."""
+    models, faults = (setup.clock.models if isinstance(setup.clock, Timing) else {}), list[Fault]()
+    for knob, model in models.items():
+        who = Entities.the_server() if knob == "downlink" else Entities.all_clients(clients)
+        moment = Streams(0).moment(f"clock.{knob}", 0, dim, who, 0.0)
+
+        def work(model: CostModel = model, moment: Moment = moment) -> None:
+            ones = np.ones(moment.shape, dtype=np.int64)
+            np.broadcast_to(seconds_of(copy.deepcopy(model).at(moment), ones, ones), moment.shape)
+
+        rule = f"must give {f'a time for each of the {clients} clients' if who.shape else 'one time'}"
+        remedy = "see flexfl.costs.Cost: amounts are arrays, their last axes the entities"
+        faults += _attempt(f"clock.{knob}", rule, model, remedy, work)
+    return faults
 
 
 def _compressor(setup: Setup, moment: Moment) -> list[Fault]:

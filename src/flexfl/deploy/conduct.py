@@ -59,7 +59,10 @@ def conduct(
 def _train(conductor: Conductor) -> None:
     conductor.gather()
     conductor.record.begin()
-    while not conductor.link.stopped and conductor.server.iteration < conductor.job.iterations:
+    server, job = conductor.server, conductor.job
+    while not conductor.link.stopped and server.iteration < job.iterations:
+        if server.downlink.seconds >= job.setup.duration:
+            break
         conductor.run_iteration()
     conductor.finish()
 

@@ -80,6 +80,8 @@ class Conductor:
     _flushed: float = 0.0
     _asked: dict[str, float] = field(default_factory=dict)
     """When each client was asked last."""
+    _began: float = 0.0
+    """When this iteration began."""
     _patience: dict[str, float] = field(default_factory=dict)
     """Seconds until the question to a client is repeated, after the time it may be under way."""
     _under_way: dict[str, float] = field(default_factory=dict)
@@ -153,7 +155,8 @@ class Conductor:
 
     def _exchange(self, *, evaluate: bool, last: bool = False) -> None:
         """Send questions and take in answers until all who are expected have answered, or time is over."""
-        end = time.monotonic() + self.job.deadline
+        self._began = time.monotonic()
+        end = self._began + self.job.deadline
         due, left, self._follow_ups = self.ready - self.absent, 1.0, Counter()
         while not self.link.stopped:
             due |= self._overdue()
@@ -239,10 +242,15 @@ class Conductor:
                     self.restarted.add(sender)
                 return True
             case _:
-                self.server.receive_answer(sender, Answer.of(message))
+                answer = Answer.of(message)
+                self.server.receive_answer(sender, answer)
                 if taken < self.job.deadline:
                     self.absent.discard(sender)
-                return sender in self.server.waiting  # it was late, or is behind
+                # A late one is asked at once, unless the question is under way: a repeated answer that led to
+                # a repeated question would go round for ever, and double what the link carries.
+                late = not answer.behind and answer.iteration < self.server.iteration
+                asked = late and self._asked.get(sender, 0.0) >= self._began
+                return sender in self.server.waiting and not asked
 
     def _admit(self, sender: str, reply: Ready) -> None:
         if reply.client != sender or reply.run != self.server.run:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from flexfl.control.setup import Setup
@@ -58,7 +59,7 @@ class ServerJob:
         wait: seconds that the start waits for clients.
         latest: the age in iterations beyond which an update is refused; None to accept any.
         by_client: record each client's numbers, too.
-        budgets, rates, units: of the knobs, as `results.observer.Progress` has them.
+        budgets, rates, units, totals, duration: of the run, as `results.observer.Progress` has them.
         notes: what the run does that its settings do not show.
         observers: the trackers of the spec.
     """
@@ -83,3 +84,5 @@ class ServerJob:
     units: Mapping[str, str]
     notes: Sequence[str]
     observers: Sequence[Observer] = ()
+    totals: Mapping[str, float] = field(default_factory=dict)
+    duration: float = math.inf

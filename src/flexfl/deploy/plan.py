@@ -132,7 +132,7 @@ def server_job(plan: Plan) -> ServerJob:
     spec, clients = plan.spec, plan.spec.data.clients
     module = build_model(spec.model.name, spec.model.options, Streams(spec.train.seed))
     model = FlatModel(module, getattr(torch, spec.engine.dtype))
-    setup = replace(build_setup(spec), clock=WallClock())
+    setup = build_setup(spec, clock=WallClock())
     check_setup(setup, clients, model.dim)
     check_budgets(setup, clients, model.dim)
     return ServerJob(
@@ -192,7 +192,7 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
         run=hello.run,
         place=hello.place,
         clients=hello.clients,
-        setup=replace(build_setup(spec), importance=hello.importance, clock=WallClock()),
+        setup=replace(build_setup(spec, clock=WallClock()), importance=hello.importance),
         learner=build_learner(spec, hello.place, Path(settings.data) if settings.data else None),
         learning_rate=spec.train.learning_rate,
         dtype=spec.engine.dtype,

@@ -46,7 +46,10 @@ class Record:
         self._job, self._directory, self._server = job, directory, server
         self._writer = DirectoryWriter(directory, job.by_client, commit_every=math.inf)
         self._observers = Observers([self._writer, *job.observers, *observers])
-        self.progress = Progress(job.iterations, budgets=job.budgets, rates=job.rates, units=job.units)
+        terms: dict[str, Any] = {
+            name: getattr(job, name) for name in ("budgets", "rates", "units", "totals", "duration")
+        }
+        self.progress = Progress(job.iterations, **terms)
         self._begun = False
 
     def begin(self) -> None:
@@ -103,7 +106,7 @@ class Record:
         totals, budget = self._directory.store.totals(done), self._job.spec.get("budget", {})
         pace = self.progress.clock / max(1, done)
         found = {
-            knob: worst(totals, done, knob, budget.get(knob), names, pace, self._job.iterations)
+            knob: worst(totals, done, knob, budget.get(knob), names, pace, round(self.progress.expected))
             for knob in KNOBS
         }
         return {knob: entry for knob, entry in found.items() if entry is not None}

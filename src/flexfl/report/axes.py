@@ -1,4 +1,4 @@
-"""What loss and accuracy can be drawn against: iterations, seconds, bytes or costs up to an evaluation."""
+"""What loss and accuracy can be drawn against: iterations, time, bytes or costs up to an evaluation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.errors import Fault, nearest
+from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import KNOBS
 from flexfl.report.groups import Group
 from flexfl.results import Run
 from flexfl.results.columns import SPENT_COLUMN
 
 _BYTE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+_TIME_UNITS = ((2 * 86400.0, "days"), (2 * 3600.0, "hours"), (120.0, "minutes"), (1.0, "seconds"))
+"""From how many seconds on an axis is in this unit."""
+_IN_SECONDS = {"days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
+_PLURAL = {"byte": "bytes", "second": "seconds", "joule": "joules"}
+_UNIT_AXES = {"joules": "joule", "gCO2": "gCO2", "euros": "EUR", "dollars": "USD"}
+_CLOCK, _TRAINING = "seconds", "training-seconds"
 
 
 @dataclass(frozen=True)
@@ -22,12 +28,14 @@ class Quantity:
     """A quantity that grows during a run.
 
     Attributes:
-        title: What it is, with its unit in parentheses; of bytes, the unit follows from the values.
+        title: What it is, with its unit in parentheses unless that follows from the values or the runs.
         at_evaluations: Returns its value at each evaluation of a run, (P,).
+        knobs: Of a cost, those whose unit it has.
     """
 
     title: str
     at_evaluations: Callable[[Run], FloatArray]
+    knobs: Sequence[str] = ()
 
 
 def _up_to_evaluations(run: Run, per_iteration: FloatArray) -> FloatArray:
@@ -49,27 +57,51 @@ def _cost(run: Run, knobs: Sequence[str]) -> FloatArray:
     return _up_to_evaluations(run, np.sum(spent, axis=0))
 
 
+def has_clock(run: Run) -> bool:
+    """Return whether a run was timed by a clock (`flexfl.clock`)."""
+    return bool(np.isfinite(run.iterations["clock"]).any())
+
+
+def _clock(run: Run) -> FloatArray:
+    """Return what the clock said at each evaluation; without a clock, the time that training took."""
+    if not has_clock(run):
+        return run.evaluations["seconds"]
+    return _up_to_evaluations(run, np.diff(run.iterations["clock"], prepend=0.0))
+
+
+def _in_unit(unit: str) -> Callable[[Run], FloatArray]:
+    """Return the quantity that adds what was spent by all knobs whose costs are in that unit."""
+
+    def total(run: Run) -> FloatArray:
+        knobs = [knob for knob in KNOBS if run.units.get(knob) == unit]
+        return _cost(run, knobs) if knobs else np.full(len(run.evaluations["iteration"]), np.nan)
+
+    return total
+
+
 QUANTITIES = {
     "iteration": Quantity("iteration", lambda run: run.evaluations["iteration"]),
-    "seconds": Quantity("time of the run (seconds)", lambda run: run.evaluations["seconds"]),
+    _CLOCK: Quantity("time of the run", _clock),
+    _TRAINING: Quantity("time of the computation", lambda run: run.evaluations["seconds"]),
     "bytes": Quantity("sent up and down", lambda run: _bytes(run, up=True, down=True)),
     "uplink-bytes": Quantity("sent up by all clients", lambda run: _bytes(run, up=True, down=False)),
     "downlink-bytes": Quantity("broadcast by the server", lambda run: _bytes(run, up=False, down=True)),
-    "cost": Quantity(
-        "total cost of computing, uplink and downlink (unit of the spec)", lambda run: _cost(run, KNOBS)
-    ),
+    "cost": Quantity("total cost of computing, uplink and downlink", lambda run: _cost(run, KNOBS), KNOBS),
     "compute-cost": Quantity(
-        "computing cost of all clients (unit of the spec)", lambda run: _cost(run, ["compute"])
+        "computing cost of all clients", lambda run: _cost(run, ["compute"]), ["compute"]
     ),
-    "uplink-cost": Quantity(
-        "uplink cost of all clients (unit of the spec)", lambda run: _cost(run, ["uplink"])
-    ),
+    "uplink-cost": Quantity("uplink cost of all clients", lambda run: _cost(run, ["uplink"]), ["uplink"]),
     "downlink-cost": Quantity(
-        "downlink cost of the server (unit of the spec)", lambda run: _cost(run, ["downlink"])
+        "downlink cost of the server", lambda run: _cost(run, ["downlink"]), ["downlink"]
     ),
+    **{
+        name: Quantity(f"spent by all clients and the server ({_PLURAL.get(unit, unit)})", _in_unit(unit))
+        for name, unit in _UNIT_AXES.items()
+    },
 }
 """By name, each the sum from the beginning. A broadcast counts once, however many clients receive it. `cost`
-adds three costs: that means something only where they have the same unit."""
+adds three costs: that means something only where they have the same unit. Time is that of the run's clock; of
+runs of which some have none, what training took on the machine."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +136,40 @@ def axis_faults(name: str) -> list[Fault]:
 
 
 def axis_of(name: str, groups: Sequence[Group]) -> Axis:
-    """Return the x axis `name` for these groups."""
+    """Return the x axis `name` for these groups.
+
+    Raises:
+        InputError: none of their costs is in that unit.
+    """
+    runs = [run for group in groups for run in group.runs]
+    if name == _CLOCK and 0 < sum(map(has_clock, runs)) < len(runs):
+        name = _TRAINING
     quantity = QUANTITIES[name]
-    if not name.endswith("bytes"):
+    if name in _UNIT_AXES and not any(_UNIT_AXES[name] in run.units.values() for run in runs):
+        rule = (
+            f"needs costs in {_PLURAL.get(_UNIT_AXES[name], _UNIT_AXES[name])}, which these runs do not have"
+        )
+        raise InputError([Fault("x", rule, name, "choose another axis, such as bytes")], "the options")
+    if quantity.knobs:
+        units = {run.units.get(knob, "") for run in runs for knob in quantity.knobs}
+        unit = next(iter(units)) if len(units) == 1 else ""
+        return Axis(name, f"{quantity.title} ({_PLURAL.get(unit, unit) or 'unit of the spec'})")
+    if not name.endswith(("bytes", "seconds")):
         return Axis(name, quantity.title)
-    ends = [quantity.at_evaluations(run)[-1:] for group in groups for run in group.runs]
-    divisor, unit = byte_unit(float(np.nanmax(np.concatenate([[0.0], *ends]))))
+    ends = [quantity.at_evaluations(run)[-1:] for run in runs]
+    most = float(np.nanmax(np.concatenate([[0.0], *ends])))
+    divisor, unit = byte_unit(most) if name.endswith("bytes") else time_unit(most)
     return Axis(name, f"{quantity.title} ({unit})", divisor)
+
+
+def time_unit(most: float) -> tuple[float, str]:
+    """Return the unit for a number of seconds: how many seconds it has, and its name.
+
+    >>> time_unit(7200.0)
+    (3600.0, 'hours')
+    """
+    name = next((unit for least, unit in _TIME_UNITS if most >= least), "seconds")
+    return _IN_SECONDS[name], name
 
 
 def byte_unit(most: float) -> tuple[float, str]:

@@ -94,7 +94,7 @@ def _other_starts(runs: Sequence[Run]) -> bool:
 
 def _changes_nothing(name: str) -> bool:
     """Return whether a setting changes no result beyond rounding, so that seeds may differ in it."""
-    return name.startswith("track.") or (name in MAY_CHANGE and name != "train.iterations")
+    return name.startswith("track.") or (name in MAY_CHANGE and not name.startswith("train."))
 
 
 def group_of(label: str, runs: Sequence[Run]) -> Group:

@@ -35,6 +35,7 @@ from flexfl.results.store import MetricStore
 
 MAY_CHANGE = {
     "train.iterations",
+    "train.duration",
     "engine.checkpoint_every",
     "engine.threads",
     "deploy.deadline",

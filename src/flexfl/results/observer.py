@@ -107,7 +107,8 @@ class Progress:
     """Passed to observers; covers the whole run so far.
 
     `budgets` are for an iteration; those that go by the clock are set by `rates`, (amount, seconds), as
-    iterations are timed. `units` are what costs are counted in.
+    iterations are timed, and so are `totals` of a run that ends after a `duration`. `units` are what costs
+    are counted in.
     """
 
     total: int
@@ -119,6 +120,8 @@ class Progress:
     units: Mapping[str, str] = field(default_factory=dict)
     rates: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     clock: float = float("nan")
+    totals: Mapping[str, float] = field(default_factory=dict)
+    duration: float = float("inf")
     _spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KNOBS, 0.0))
     _clock: float = field(default_factory=time.perf_counter)
 
@@ -138,7 +141,14 @@ class Progress:
         done = self.iteration - self.started_at
         if not done:
             return None
-        return (time.perf_counter() - self._clock) / done * (self.total - self.iteration)
+        return (time.perf_counter() - self._clock) / done * (self.expected - self.iteration)
+
+    @property
+    def expected(self) -> float:
+        """How many iterations the run will have: T, or as many as fit in its duration at the pace so far."""
+        if not self.iteration or not np.isfinite(self.duration) or not self.clock > 0:
+            return self.total
+        return max(self.iteration, min(self.total, self.iteration * self.duration / self.clock))
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Add the record of one iteration."""
@@ -154,6 +164,8 @@ class Progress:
             pace = self.clock / self.iteration
             by_clock = {knob: amount * pace / window for knob, (amount, window) in self.rates.items()}
             self.budgets = {**self.budgets, **by_clock}
+        shared_out = {knob: total / self.expected for knob, total in self.totals.items() if self.iteration}
+        self.budgets = {**self.budgets, **shared_out}
 
     def resume(self, run: Run, iteration: int, seconds: float) -> None:
         """Continue from what an earlier process has done.

@@ -138,7 +138,7 @@ class Run:
             names=self.names,
             unit=unit,
             pace=self.pace,
-            horizon=int(self.spec["train"]["iterations"]),
+            horizon=self.horizon,
         )
 
     def budget(self, knob: str) -> float | None:
@@ -147,8 +147,18 @@ class Run:
         None if some client has no limit, or if it goes by a clock that this run does not have.
         """
         given = self.spec.get("budget", {}).get(knob)
-        iterations = int(self.spec["train"]["iterations"])
-        return mean_budget(given, clients=self.spec["data"]["clients"], iterations=iterations, pace=self.pace)
+        clients = self.spec["data"]["clients"]
+        return mean_budget(given, clients=clients, iterations=self.horizon, pace=self.pace)
+
+    @property
+    def horizon(self) -> int:
+        """How many iterations the run has in all: T, or as many as fit in its duration at the pace so far."""
+        train, done = self.spec["train"], len(self.iterations["iteration"])
+        planned, duration = int(train["iterations"]), train.get("duration", np.inf)
+        if not np.isfinite(duration) or not self.pace > 0:
+            return planned
+        over = self.iterations["clock"][-1] >= duration
+        return done if over else min(planned, max(done, round(duration / self.pace)))
 
     @property
     def pace(self) -> float:
@@ -251,8 +261,16 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         "uplink_bytes": round(float(per_iteration["uplink_bytes_mean"].sum()) * run.spec["data"]["clients"]),
         "downlink_bytes": int(np.sum(per_iteration["downlink_bytes"])),
         "seconds": round(seconds, 3),
+        **_timed(run),
         "notes": run.notes,
     }
+
+
+def _timed(run: Run) -> dict[str, float]:
+    """Return how long the run lasted by its clock, and its iterations in an hour; nothing without a clock."""
+    if not run.pace > 0:
+        return {}
+    return {"clock": float(run.iterations["clock"][-1]), "iterations_per_hour": 3600.0 / run.pace}
 
 
 def _mean(column: FloatArray) -> float | None:

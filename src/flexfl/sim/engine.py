@@ -8,7 +8,6 @@ place, selection by threshold in fused passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,19 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.arrays import FloatArray, IntArray
-from flexfl.control.knobs import Computing
-from flexfl.control.setup import Setup
-from flexfl.data.federated import Federated
+from flexfl.control.knobs import Computing, Sending
+from flexfl.control.timing import VirtualClock
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.mapped import leave_memory
-from flexfl.models.build import Accuracy, Loss
-from flexfl.models.flat import FlatModel, own_generator, seed_generator
+from flexfl.models.flat import own_generator, seed_generator
+from flexfl.sim.flight import InFlight
 from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, Vmapped, choose
 from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
 from flexfl.sim.plain_residuals import residuals_for
+from flexfl.sim.problem import Problem as Problem
 from flexfl.state import State, restore_all, state_of
-from flexfl.streams import Entities, Streams
+from flexfl.streams import Entities
 from flexfl.trees import Tree, converted, gathered
 
 _PIECE_BYTES = 16 * 2**20
@@ -38,27 +37,6 @@ _ACTIVATION_BYTES = 32 * 2**20
 _VMAP_BYTES = 256 * 2**20
 
 Lap = Callable[[str], None]
-Augment = Callable[[Tensor, IntArray, int, Streams, int], Tensor]
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is trained, by whom, and at what cost."""
-
-    model: FlatModel
-    loss: Loss
-    data: Federated
-    setup: Setup
-    weights: FloatArray
-    learning_rate: float
-    batch_size: int
-    augment: Augment | None = None
-    accuracy: Accuracy | None = None
-
-    @property
-    def streams(self) -> Streams:
-        """All the random numbers of the run."""
-        return self.setup.streams
 
 
 class Engine:
@@ -90,7 +68,9 @@ class Engine:
             converted(tree, x.device, x.dtype) for tree in (data.train_x, data.train_y)
         )
         everyone, server = Entities.all_clients(self.clients), Entities.the_server()
-        setup = problem.setup.weighted(problem.weights)
+        setup = problem.setup.weighted(problem.weights).started(self.clients, self.dim)
+        self._clock = setup.clock if isinstance(setup.clock, VirtualClock) else None
+        self._flight = InFlight(self.dim)
         self.joint = setup.joint_queues()
         self._compute = setup.knob(everyone, self.dim, self.joint)
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
@@ -134,14 +114,16 @@ class Engine:
             The record that `results.columns` describes.
         """
         t, w = self.iteration, self._problem.weights
-        computing = self._compute.decide(t)  # P3.1, (16), line 5
+        away = None if self._clock is None else self._clock.begin(t)
+        computing = self._compute.decide(t, away)  # P3.1, (16), line 5
         lap("who computes")
         self._b.expect(*self._uplink.prepare(t))
         loss = self._accumulate(computing, lap)  # line 6: b = e − (η·𝟙/q)·g
-        up = self._uplink.decide(t, self._b)  # P3.2, (17)
+        up = self._uplink.decide(t, self._b, away)  # P3.2, (17)
         self._refuse_non_finite("client {}", "the gradient", self._b.energy)
         lap("what to send")
-        v = self._b.take(up.amounts)  # lines 7–8: e = b − v
+        arrived = up.amounts if self._clock is None else self._wait(computing, up, self._clock)
+        v = self._b.take(arrived)  # lines 7–8: e = b − v
         v.add_to(self._a.vectors, w)  # line 10: a = r + Σ w·v
         self._a.changed()
         lap("sending")
@@ -152,6 +134,8 @@ class Engine:
         u.add_to(self._x)  # line 14: x = x + u
         if self.joint.budgets:
             self.joint.close()
+        if self._clock is not None:
+            self._clock.advance(down)
         self.iteration += 1
         lap("server")
         return {
@@ -165,6 +149,22 @@ class Engine:
             **up.record(),
             **{name: value.item() for name, value in down.record().items()},
         }
+
+    def _wait(self, computing: Computing, up: Sending, clock: VirtualClock) -> IntArray:
+        """Wait for the clients; return the amounts that have arrived, and keep late messages in flight."""
+        arrivals, arrived = clock.wait(computing, up), up.amounts
+        self._flight.land(arrivals.landed, self._problem.weights, self._a.vectors)
+        for n in arrivals.late.tolist():
+            message, alone = self._x * 0, np.where(np.arange(self.clients) == n, up.amounts, 0)
+            self._b.take(alone).add_to(message)
+            self._flight.launch(n, _on_host(message))
+            arrived = arrived - alone
+        return arrived
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began, by its clock; NaN without one."""
+        return self._downlink.seconds
 
     @property
     def params(self) -> NDArray[Any]:
@@ -182,8 +182,9 @@ class Engine:
         return _on_host(self._b.vectors)
 
     def conserved(self) -> FloatArray:
-        """x + r + Σ w·e, (D,): moves only by the applied gradients, whatever was sent."""
+        """x + r + Σ w·(e + in flight), (D,): moves only by the applied gradients, whatever was sent."""
         total = self.params + self.server_residual.astype(np.float64)
+        total += self._flight.total(self._problem.weights)
         residuals = self.client_residual
         for rows in self._some_rows():
             total += self._problem.weights[rows] @ residuals[rows].astype(np.float64)
@@ -205,7 +206,8 @@ class Engine:
     @property
     def _knobs(self) -> dict[str, Any]:
         knobs = {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
-        return {**knobs, "joint": self.joint}
+        timed = {} if self._clock is None else {"clock": self._clock, "flight": self._flight}
+        return {**knobs, "joint": self.joint, **timed}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state; one that does not fit raises ValueError and changes nothing."""

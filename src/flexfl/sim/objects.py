@@ -38,6 +38,7 @@ class Objects:
     policy: Policy | None = None
     costs: dict[str, CostModel] = field(default_factory=dict)
     compressors: dict[str, Compressor] = field(default_factory=dict)
+    times: dict[str, CostModel] = field(default_factory=dict)
 
 
 def copied(given: Given) -> Given:
@@ -60,6 +61,8 @@ def resolve(
         for knob, value in list(table.items()):
             if name == "costs" and isinstance(value, CostModel):
                 objects.costs[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
+            elif name == "clock" and isinstance(value, CostModel):
+                objects.times[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "compress" and isinstance(value, Compressor):
                 objects.compressors[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "control" and knob == "policy" and isinstance(value, Policy):
@@ -86,6 +89,7 @@ def _name_of(thing: object) -> str:
 def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
     """Return what the spec does not say of a run: objects that were passed in, code of one's own, files."""
     given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
+    given += [f"clock.{knob}" for knob in objects.times]
     given += ["policy"] if objects.policy is not None else []
     given += ["loss"] if objects.loss is not None else []
     given += ["accuracy"] if objects.accuracy is not None else []

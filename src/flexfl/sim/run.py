@@ -175,7 +175,7 @@ def _prepare(spec: Spec, objects: Objects) -> Problem:
         remedy = "choose another cost, or run it with flexfl deploy"
         fault = Fault("costs.compute", rule, type(problem.setup.costs["compute"]).__name__, remedy)
         raise InputError([fault], "the costs")
-    if packages(spec) or objects.policy or objects.costs or objects.compressors:
+    if packages(spec) or objects.policy or objects.costs or objects.compressors or objects.times:
         check_setup(problem.setup, clients=data.clients, dim=flat.dim)
     check_budgets(problem.setup, data.clients, flat.dim)
     return problem
@@ -207,6 +207,7 @@ def problem_of(
             costs=given.costs,
             policy=given.policy,
             compressors=given.compressors,
+            times=given.times,
         ),
         weights=data.weights(spec.data.weights),
         learning_rate=spec.train.learning_rate,
@@ -259,7 +260,8 @@ def _run(
                 terms["units"],
             )
         )
-        schedule = Schedule(spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every)
+        length = spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every
+        schedule = Schedule(*length, problem.setup.duration)
         evaluate = Evaluator(problem.model, problem.loss, data, problem.weights, problem.accuracy)
         try:
             train(engine, evaluate, schedule, progress, everyone, stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,11 +26,17 @@ class Schedule:
         iterations: T.
         evaluate_every: iterations between two evaluations.
         checkpoint_every: iterations between two checkpoints.
+        duration: seconds by the clock after which the run ends all the same.
     """
 
     iterations: int
     evaluate_every: int
     checkpoint_every: int
+    duration: float = math.inf
+
+    def is_over(self, engine: Engine) -> bool:
+        """Return whether the run has come to its end."""
+        return engine.iteration >= self.iterations or engine.seconds >= self.duration
 
 
 def train(
@@ -50,7 +57,7 @@ def train(
         progress.evaluation = evaluate()
         observer.evaluated(progress, progress.evaluation)
 
-    while engine.iteration < schedule.iterations:
+    while not schedule.is_over(engine):
         if engine.iteration % schedule.evaluate_every == 0:
             evaluation()
         record = engine.step()
@@ -59,7 +66,7 @@ def train(
         if stop.is_set():
             observer.checkpoint(progress, engine.state())
             raise RunInterruptedError(f"stopped after iteration {engine.iteration} of {progress.total}")
-        if engine.iteration % schedule.checkpoint_every == 0 and engine.iteration < schedule.iterations:
+        if engine.iteration % schedule.checkpoint_every == 0 and not schedule.is_over(engine):
             observer.checkpoint(progress, engine.state())
     observer.checkpoint(progress, engine.state())
     evaluation()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flexfl.clock import Clock, NoClock
 from flexfl.compress import Compressor
 from flexfl.control import Budget, ByKnob, Policy, Setup
 from flexfl.control.feasible import budget_faults, units_of
@@ -19,7 +21,7 @@ from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
 from flexfl.streams import Entities, Streams
-from flexfl.units import parse_amount
+from flexfl.units import parse_amount, show
 
 _REMEDIES: dict[type, str] = {
     CostModel: "give it a method at(moment), see flexfl.costs.CostModel",
@@ -63,6 +65,8 @@ def build_setup(
     costs: Mapping[str, CostModel] | None = None,
     policy: Policy | None = None,
     compressors: Mapping[str, Compressor] | None = None,
+    times: Mapping[str, CostModel] | None = None,
+    clock: Clock | None = None,
 ) -> Setup:
     """Return what decides, charges and compresses in a run.
 
@@ -72,18 +76,23 @@ def build_setup(
         costs: models passed in Python, by knob, instead of the spec's.
         policy: passed in Python instead of the one of the whole section.
         compressors: passed in Python, by role, instead of the spec's.
+        times: of the virtual clock, passed in Python, by knob, instead of the spec's.
+        clock: of the run; by default the spec's virtual one.
 
     Raises:
         InputError: an own member cannot be imported, or is not what it must be.
     """
+    models = build_costs(spec, costs)
     setup = Setup(
         policy=build_policy(spec, policy),
-        costs=build_costs(spec, costs),
+        costs=models,
         compressors=build_compressors(spec, compressors),
         budgets=build_budgets(spec),
         streams=Streams(spec.train.seed) if streams is None else streams,
         iterations=spec.train.iterations,
         joint=spec.budget.build_joint(spec.data.clients),
+        clock=build_clock(spec, models, times) if clock is None else clock,
+        duration=math.inf if spec.train.duration is None else spec.train.duration,
     )
     _prepare(setup, spec.data.clients)
     return setup
@@ -102,6 +111,15 @@ def _prepare(setup: Setup, clients: int) -> None:
                 faults += error.faults
     if faults:
         raise InputError(faults, "the files that costs are read from")
+
+
+def build_clock(
+    spec: Spec, costs: Mapping[str, CostModel], times: Mapping[str, CostModel] | None = None
+) -> Clock:
+    """Return what takes time in a simulation; `times` are those passed in Python."""
+    if not spec.clock.on:
+        return NoClock()
+    return spec.clock.build(costs, _build_all(spec, "clock", CostModel, times))
 
 
 def _build_all(
@@ -127,13 +145,23 @@ def budget_terms(spec: Spec, setup: Setup) -> dict[str, Any]:
     """Return budgets, rates and units as `results.observer.Progress` takes them."""
     clients, iterations = spec.data.clients, spec.train.iterations
     budgets, rates = dict[str, float | None](), dict[str, tuple[float, float]]()
+    totals = dict[str, float]()
     for knob in KNOBS:
         given, amount = getattr(spec.budget, knob), spec.budget.amount(knob)
         budgets[knob] = mean_budget(given, clients=clients, iterations=iterations)
         if amount is not None and amount.per == "time":
             of_window = mean_budget(given, clients=clients, pace=amount.seconds)
             rates |= {} if of_window is None else {knob: (of_window, amount.seconds)}
-    return {"budgets": budgets, "rates": rates, "units": units_of(setup)}
+        if amount is not None and amount.per == "run" and math.isfinite(setup.duration):
+            of_run = mean_budget(given, clients=clients, iterations=1)
+            totals |= {} if of_run is None else {knob: of_run}
+    return {
+        "budgets": budgets,
+        "rates": rates,
+        "units": units_of(setup),
+        "totals": totals,
+        "duration": setup.duration,
+    }
 
 
 def check_budgets(setup: Setup, clients: int, dim: int) -> None:
@@ -211,6 +239,9 @@ def refuse_for_simulation(spec: Spec) -> None:
         if not is_given(table["kind"])
         and getattr(family.member(table["kind"], f"{field}.kind"), "needs_clock", False)
     ]
+    if spec.train.duration is not None and not spec.clock.on:
+        rule, remedy = "needs a clock", 'say how long an iteration takes: [clock] iteration = "30 s"'
+        faults.append(Fault("train.duration", rule, show(spec.train.duration, "second"), remedy))
     if faults:
         raise InputError(faults, "the spec")
 

@@ -18,6 +18,7 @@ from flexfl.errors import ALIASES, Fault, InputError, nearest
 from flexfl.parameters import KNOBS, faults_of
 from flexfl.spec import sections as parts
 from flexfl.spec.budgets import BudgetSpec
+from flexfl.spec.clock import ClockSpec
 from flexfl.spec.sections import ControlSpec, DataSpec, EngineSpec, decides, members
 
 _MOVED = {"deploy.values": 'write compress.uplink = { kind = "rounded", values = "float16" } instead'}
@@ -42,6 +43,7 @@ class Spec(BaseModel):
     budget: BudgetSpec = BudgetSpec()
     control: parts.ControlSpec = parts.ControlSpec()
     costs: parts.CostsSpec = parts.CostsSpec()
+    clock: ClockSpec = ClockSpec()
     compress: parts.CompressSpec = parts.CompressSpec()
     track: parts.TrackSpec = parts.TrackSpec({})
     record: parts.RecordSpec = parts.RecordSpec()
@@ -72,7 +74,7 @@ class Spec(BaseModel):
     def plain(self) -> dict[str, Any]:
         """Return it as TOML has it; left out are settings that are not set, and some sections by default."""
         plain = self.model_dump(exclude_none=True)
-        for name in ("compress", "track", "deploy"):
+        for name in ("clock", "compress", "track", "deploy"):
             if getattr(self, name) == Spec.model_fields[name].default:
                 del plain[name]
         return plain
@@ -97,6 +99,9 @@ def parse(given: Mapping[str, Any], *, where: str = "the spec") -> Spec:
             faults.append(Fault(name, "is not a section of a spec", content, remedy))
         elif not isinstance(content, Mapping):
             faults.append(Fault(name, "must be a table", content, f"write [{name}] and its keys below"))
+        elif name == "clock" and not content:
+            remedy = 'write overhead = "50 ms" where costs are in seconds, or iteration = "30 s"'
+            faults.append(Fault(name, "must say what takes time", content, remedy))
     for name, field in Spec.model_fields.items():
         content = given.get(name, {})
         section: Any = field.annotation
@@ -132,7 +137,7 @@ def place_of(key: str) -> str | None:
     for wanted in (key, ALIASES.get(key.lower(), "")):
         if wanted == "name":  # of the data or of the model
             continue
-        for section in ("train", "budget", "data", "control", "model", "engine", "deploy"):
+        for section in ("train", "budget", "data", "control", "model", "engine", "deploy", "clock"):
             model: Any = Spec.model_fields[section].annotation
             parameters = {name for policy in POLICIES.members for name in POLICIES.parameters(policy)}
             if wanted in model.model_fields or (section == "control" and wanted in parameters):
@@ -167,6 +172,8 @@ def cross_faults(sections: Mapping[str, Any]) -> list[Fault]:
         by_client |= {f"{path}.{name}": found for name, found in family.lists_by_client(table).items()}
     if isinstance(engine, EngineSpec):
         faults += _kernels(engine)
+    if isinstance(clock := sections.get("clock"), ClockSpec):
+        faults += clock.faults()
     if isinstance(budget, BudgetSpec):
         by_client |= {f"budget.{knob}": value for knob, value in budget if isinstance(value, list)}
         by_client |= {

@@ -11,11 +11,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES, Policy
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.models import NETWORKS
-from flexfl.parameters import KNOBS, Positive, Whole, absolute, fault, is_number
+from flexfl.parameters import KNOBS, Measure, Positive, Whole, above_zero, absolute, fault, is_number
 from flexfl.registry import Family, for_pydantic, is_given, one_of
 from flexfl.results.trackers import TRACKERS
 
@@ -27,6 +28,8 @@ FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
     "costs.uplink": (MESSAGE_COSTS, {"kind": "fading"}),
     "costs.downlink": (MESSAGE_COSTS, {"kind": "fading", "factor": 0.2}),
     **{f"compress.{role}": (COMPRESSORS, {"kind": "top-k"}) for role in ("uplink", "downlink")},
+    "clock.compute": (COMPUTE_COSTS, {}),
+    **{f"clock.{role}": (MESSAGE_COSTS, {}) for role in ("uplink", "downlink")},
 }
 """Where a spec names a member of a family, and the one by default; and each [track.NAME] names a tracker."""
 
@@ -39,7 +42,9 @@ def members(sections: Mapping[str, BaseModel]) -> Iterator[tuple[str, Family, di
         table = plain.get(section, {})
         found: Any = table.get(name) if name else {key: table[key] for key in table if key not in KNOBS}
         if found:
-            yield field, family, {family.key: found} if isinstance(found, str) else found
+            resolved = {family.key: found} if isinstance(found, str) else found
+            by_rate = section == "clock" and resolved.get("kind") in LINK_TIMES.members
+            yield field, LINK_TIMES if by_rate else family, resolved
     for name, table in plain.get("track", {}).items():
         yield f"track.{name}", TRACKERS, table
     for name, table in plain.get("budget", {}).items():
@@ -117,11 +122,17 @@ class ModelSpec(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+_DURATION = Measure(
+    "must be > 0 and finite", above_zero, 'for example "30 days"', optional=True, unit="second"
+)
+
+
 class TrainSpec(Section):
     """How long and how fast it learns.
 
     Attributes:
         iterations: T.
+        duration: seconds by the clock after which the run ends, if T iterations have not ended it.
         batch_size: samples in a minibatch.
         learning_rate: η.
         seed: of everything that is drawn.
@@ -129,6 +140,7 @@ class TrainSpec(Section):
     """
 
     iterations: Annotated[int, Whole(1, "give the number of iterations T")] = 10_000
+    duration: Annotated[float | None, _DURATION] = None
     batch_size: Annotated[int, Whole(1, "the paper has 16")] = 16
     learning_rate: Positive = 0.1
     seed: Annotated[int, Whole(0, "any number below 2⁶⁴", most=2**64 - 1)] = 1
