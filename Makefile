@@ -105,7 +105,7 @@ paper: $(VENV)/.installed
 EVIDENCE := runs/evidence-price
 evidence-price: $(VENV)/.installed
 	for sweep in demo quickstart self-tuning; do \
-	  $(BIN)/flexfl sweep tools/evidence_price/$$sweep.toml --out $(EVIDENCE)/$$sweep || exit 1; done
+	  $(BIN)/flexfl sweep tools/evidence_price/$$sweep.toml --jobs 2 --out $(EVIDENCE)/$$sweep || exit 1; done
 	$(BIN)/python tools/evidence_price/tables.py $(EVIDENCE) --out results/price
 
 # The documentation as a site, without a warning: open site/index.html, or serve it for its search.
