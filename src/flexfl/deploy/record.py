@@ -46,7 +46,8 @@ class Record:
         self._job, self._directory, self._server = job, directory, server
         self._writer = DirectoryWriter(directory, job.by_client, commit_every=math.inf)
         self._observers = Observers([self._writer, *job.observers, *observers])
-        self.progress = Progress(job.iterations, budgets=job.budgets, rates=job.rates, units=job.units)
+        terms: dict[str, Any] = {"budgets": job.budgets, "rates": job.rates, "units": job.units}
+        self.progress = Progress(job.iterations, **terms, forms=job.forms)
         self._begun = False
 
     def begin(self) -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.errors import Fault, nearest
+from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import KNOBS
 from flexfl.report.groups import Group
 from flexfl.results import Run
 from flexfl.results.columns import SPENT_COLUMN
+from flexfl.units import scale_of
 
 _BYTE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
@@ -22,7 +23,7 @@ class Quantity:
     """A quantity that grows during a run.
 
     Attributes:
-        title: What it is, with its unit in parentheses; of bytes, the unit follows from the values.
+        title: What it is, with its unit in parentheses; of bytes and costs, the unit follows from the runs.
         at_evaluations: Returns its value at each evaluation of a run, (P,).
     """
 
@@ -55,18 +56,10 @@ QUANTITIES = {
     "bytes": Quantity("sent up and down", lambda run: _bytes(run, up=True, down=True)),
     "uplink-bytes": Quantity("sent up by all clients", lambda run: _bytes(run, up=True, down=False)),
     "downlink-bytes": Quantity("broadcast by the server", lambda run: _bytes(run, up=False, down=True)),
-    "cost": Quantity(
-        "total cost of computing, uplink and downlink (unit of the spec)", lambda run: _cost(run, KNOBS)
-    ),
-    "compute-cost": Quantity(
-        "computing cost of all clients (unit of the spec)", lambda run: _cost(run, ["compute"])
-    ),
-    "uplink-cost": Quantity(
-        "uplink cost of all clients (unit of the spec)", lambda run: _cost(run, ["uplink"])
-    ),
-    "downlink-cost": Quantity(
-        "downlink cost of the server (unit of the spec)", lambda run: _cost(run, ["downlink"])
-    ),
+    "cost": Quantity("total cost of computing, uplink and downlink", lambda run: _cost(run, KNOBS)),
+    "compute-cost": Quantity("computing cost of all clients", lambda run: _cost(run, ["compute"])),
+    "uplink-cost": Quantity("uplink cost of all clients", lambda run: _cost(run, ["uplink"])),
+    "downlink-cost": Quantity("downlink cost of the server", lambda run: _cost(run, ["downlink"])),
 }
 """By name, each the sum from the beginning. A broadcast counts once, however many clients receive it. `cost`
 adds three costs: that means something only where they have the same unit."""
@@ -104,13 +97,32 @@ def axis_faults(name: str) -> list[Fault]:
 
 
 def axis_of(name: str, groups: Sequence[Group]) -> Axis:
-    """Return the x axis `name` for these groups."""
+    """Return the x axis `name` for these groups.
+
+    Raises:
+        InputError: It is a cost that the groups, or the knobs that it adds, count in different units.
+    """
     quantity = QUANTITIES[name]
-    if not name.endswith("bytes"):
-        return Axis(name, quantity.title)
+    units = _units(name, groups)
+    if len(units) > 1:
+        listed = ", ".join(sorted(unit or "abstract" for unit in units))
+        remedy = "choose iteration, bytes, or the cost of one knob, of runs that count it in one unit"
+        raise InputError([Fault("x", f"must be in one unit, not in several ({listed})", name, remedy)])
+    basic = next(iter(units))
+    if not name.endswith("bytes") and not basic:
+        return Axis(name, f"{quantity.title} (unit of the spec)" if name.endswith("cost") else quantity.title)
     ends = [quantity.at_evaluations(run)[-1:] for group in groups for run in group.runs]
-    divisor, unit = byte_unit(float(np.nanmax(np.concatenate([[0.0], *ends]))))
+    most = float(np.nanmax(np.concatenate([[0.0], *ends])))
+    divisor, unit = scale_of(most, basic) if basic else byte_unit(most)
     return Axis(name, f"{quantity.title} ({unit})", divisor)
+
+
+def _units(name: str, groups: Sequence[Group]) -> set[str]:
+    """Return what an axis of costs is counted in by these groups; {""} for other axes."""
+    if not name.endswith("cost"):
+        return {""}
+    knobs = KNOBS if name == "cost" else (name.removesuffix("-cost"),)
+    return {run.units.get(knob, "") for group in groups for run in group.runs for knob in knobs} or {""}
 
 
 def byte_unit(most: float) -> tuple[float, str]:

@@ -14,6 +14,7 @@ from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
+from flexfl.results.forms import form_of
 from flexfl.results.observer import Observer
 from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
@@ -124,7 +125,7 @@ def _build_all(
 
 
 def budget_terms(spec: Spec, setup: Setup) -> dict[str, Any]:
-    """Return budgets, rates and units as `results.observer.Progress` takes them."""
+    """Return budgets, rates, units and forms as `results.observer.Progress` takes them."""
     clients, iterations = spec.data.clients, spec.train.iterations
     budgets, rates = dict[str, float | None](), dict[str, tuple[float, float]]()
     for knob in KNOBS:
@@ -133,7 +134,9 @@ def budget_terms(spec: Spec, setup: Setup) -> dict[str, Any]:
         if amount is not None and amount.per == "time":
             of_window = mean_budget(given, clients=clients, pace=amount.seconds)
             rates |= {} if of_window is None else {knob: (of_window, amount.seconds)}
-    return {"budgets": budgets, "rates": rates, "units": units_of(setup)}
+    units = units_of(setup)
+    forms = {knob: form_of(getattr(spec.budget, knob), clients, units.get(knob, "")) for knob in KNOBS}
+    return {"budgets": budgets, "rates": rates, "units": units, "forms": forms}
 
 
 def check_budgets(setup: Setup, clients: int, dim: int) -> None:

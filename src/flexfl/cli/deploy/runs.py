@@ -147,6 +147,10 @@ def _status_text(name: str, live: Live | None) -> str:
     if present := live.more.get("present"):
         parts.append(f"participating: {', '.join(present)}")
     lines = [", ".join(parts)]
+    if live.iteration and live.average_cost:
+        from flexfl.cli.spending import progress_texts
+
+        lines.append(f"  spent: {', '.join(text.plain for text in progress_texts(live))}")
     if worst := live.more.get("worst"):
         from flexfl.cli.tables import worst_text
 
