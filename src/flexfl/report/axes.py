@@ -107,7 +107,8 @@ def axis_of(name: str, groups: Sequence[Group]) -> Axis:
     if len(units) > 1:
         listed = ", ".join(sorted(unit or "abstract" for unit in units))
         remedy = "choose iteration, bytes, or the cost of one knob, of runs that count it in one unit"
-        raise InputError([Fault("x", f"must be in one unit, not in several ({listed})", name, remedy)])
+        fault = Fault("x", f"must be in one unit, not in several ({listed})", name, remedy)
+        raise InputError([fault], "the report")
     basic = next(iter(units))
     if not name.endswith("bytes") and not basic:
         return Axis(name, f"{quantity.title} (unit of the spec)" if name.endswith("cost") else quantity.title)

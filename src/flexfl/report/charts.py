@@ -11,7 +11,6 @@ from flexfl.report.curves import Curve
 from flexfl.report.panels import Panel
 from flexfl.report.style import BUDGET_COLOUR, line_style
 
-
 _DECADES = 1.5
 
 
