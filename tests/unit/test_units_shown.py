@@ -30,7 +30,8 @@ from flexfl.report.groups import Group, group_runs
 from flexfl.report.panels import Panel, sections_of
 from flexfl.report.summary import notes_of, row_of
 from flexfl.results import Run
-from flexfl.results.forms import Form, form_of, stored_form
+from flexfl.results.accounts import form_of
+from flexfl.results.forms import Form, stored_form
 from flexfl.results.observer import Live, Progress
 from flexfl.spec import load_spec
 from flexfl.units import COST_UNITS, convert, parse_amount, period_of, show

@@ -49,7 +49,7 @@ class Estimate:
         """Return it with its unit.
 
         >>> Estimate(1930.0, 52.0).text("byte")
-        '1.93 ± 0.052 kB'
+        '1.930 ± 0.052 kB'
         """
         if not unit or not np.isfinite(self.mean):
             return str(self)

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flexfl.results.accounts import first_amount, limits_of
-from flexfl.units import period_of, show
+from flexfl.units import show
 
 _NOTHING = "–"
 
@@ -81,25 +80,6 @@ class Form:
         """
         spent = self.amount(average, iterations, budget)
         return f"{spent}{self.period}" if self.limit is None else f"{spent} of {self.limit_text}"
-
-
-def form_of(given: Any, clients: int, unit: str = "") -> Form:
-    """Return how the costs of a knob are shown.
-
-    Args:
-        given: its budget as the spec has it; None for no limit.
-        clients: N.
-        unit: of its costs.
-
-    >>> form_of(["2 MB / month", "4 MB / month"], 2, "byte")
-    Form(unit='byte', per='month', limit=3000000.0)
-    """
-    if given is None:
-        return Form(unit)
-    amount = first_amount(given)
-    mean = float(limits_of(given, clients)[0].sum()) / clients
-    per = period_of(amount.seconds) if amount.per == "time" else amount.per
-    return Form(unit or amount.unit, per, mean if math.isfinite(mean) else None)
 
 
 def stored_form(cost: Mapping[str, Any]) -> Form:

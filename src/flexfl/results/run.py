@@ -14,9 +14,9 @@ import numpy as np
 from flexfl.arrays import FloatArray
 from flexfl.errors import RunDirectoryError
 from flexfl.parameters import KNOBS
-from flexfl.results.accounts import account, limits_of
+from flexfl.results.accounts import account, form_of, limits_of
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
-from flexfl.results.forms import Form, form_of
+from flexfl.results.forms import Form
 from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore
 from flexfl.units import average

@@ -14,7 +14,7 @@ from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
-from flexfl.results.forms import form_of
+from flexfl.results.accounts import form_of
 from flexfl.results.observer import Observer
 from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
