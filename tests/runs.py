@@ -25,7 +25,7 @@ def write_run(
     seed: int = 1,
     iterations: int = 20,
     evaluations: Mapping[int, Mapping[str, float | None]] | None = None,
-    budget: Mapping[str, float] = BUDGETS,
+    budget: Mapping[str, Any] = BUDGETS,
     control: Mapping[str, Any] | None = None,
     cost: float = 0.1,
     charged: float | None = None,
@@ -38,7 +38,7 @@ def write_run(
     """A run whose every per-client metric is `cost` times (0, 1, 2, 3) in every iteration.
 
     What was charged for computing is `charged` times that, by default the same. An iteration takes `pace`
-    seconds by the run's clock, by default there is none.
+    seconds by the run's clock, by default there is none. `units` are those of costs.
     """
     directory.mkdir(parents=True)
     spec = {
@@ -49,6 +49,7 @@ def write_run(
     }
     (directory / "spec.toml").write_text(tomli_w.dumps(spec), encoding="utf-8")
     store = MetricStore(directory / "metrics.sqlite", create=True)
+    store.set_meta("units", json.dumps(dict(units or {})))
     by_client = cost * np.arange(CLIENTS)
     for iteration in range(iterations):
         record: dict[str, Any] = dict.fromkeys(PER_ITERATION, cost) | dict.fromkeys(PER_CLIENT, by_client)

@@ -183,6 +183,7 @@ _PREFIXES = (
 )
 _SYMBOLS = {"byte": "B", "joule": "J", "gCO2": "gCO2", "watt": "W", "bit / second": "bit/s"}
 _TIMES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+_PERIODS = ("year", "month", "week", "day", "hour", "minute", "second")
 
 
 def show(value: float, unit: str = "", digits: int = 3) -> str:
@@ -190,17 +191,42 @@ def show(value: float, unit: str = "", digits: int = 3) -> str:
 
     >>> show(2310.0, "byte"), show(0.0123), show(90.0, "second"), show(0.5, "EUR"), show(0.0, "byte")
     ('2.31 kB', '0.0123', '1.5 min', '0.5 EUR', '0 B')
+    >>> show(999.9, "byte"), show(12345.0, "EUR")
+    ('1 kB', '12345 EUR')
     """
     if not unit or not math.isfinite(value):
         return f"{value:.{digits}g}"
+    size, name = scale_of(float(f"{value:.{digits}g}"), unit)
+    number = f"{value / size:.{digits}g}"
+    return f"{value / size:.0f} {name}" if "e+" in number else f"{number} {name}"
+
+
+def scale_of(most: float, unit: str) -> tuple[float, str]:
+    """Return in what to show amounts up to `most`: how many of `unit` it has, and its symbol.
+
+    >>> scale_of(2.5e6, "byte"), scale_of(90.0, "second"), scale_of(5.0, "EUR"), scale_of(5.0, "")
+    ((1000000.0, 'MB'), (60.0, 'min'), (1.0, 'EUR'), (1.0, ''))
+    """
     if unit == "second":
-        scale, name = next(
-            (entry for entry in _TIMES if abs(value) >= entry[0]), _TIMES[3 if not value else -1]
-        )
-        return f"{value / scale:.{digits}g} {name}"
-    if unit not in _SYMBOLS:  # money
-        return f"{value:.{digits}g} {unit}"
-    whole = unit in ("byte", "gCO2")  # no milli-bytes
-    steps = [entry for entry in _PREFIXES if entry[0] >= 1] if whole else _PREFIXES
-    scale, prefix = next((entry for entry in steps if abs(value) >= entry[0]), (1.0, ""))
-    return f"{value / scale:.{digits}g} {prefix}{_SYMBOLS[unit]}"
+        steps: tuple[tuple[float, str], ...] = _TIMES
+    elif unit not in _SYMBOLS:  # money, or abstract costs
+        return 1.0, unit
+    else:
+        whole = unit in ("byte", "gCO2")  # no milli-bytes
+        steps = tuple((size, prefix + _SYMBOLS[unit]) for size, prefix in _PREFIXES if size >= 1 or not whole)
+    if not most:
+        return next(step for step in steps if step[0] == 1)
+    return next((step for step in steps if abs(most) >= step[0]), steps[-1])
+
+
+def period_of(seconds: float) -> str:
+    """Return the time that a rate is for, as people write it.
+
+    >>> period_of(3600.0), period_of(parse_amount("5 MB / 2 month").seconds), period_of(0.25)
+    ('hour', '2 month', '250 ms')
+    """
+    for name in _PERIODS:
+        count = seconds / convert(f"1 {name}", "second")
+        if count >= 1 and math.isclose(count, round(count), rel_tol=1e-9):
+            return name if round(count) == 1 else f"{round(count)} {name}"
+    return show(seconds, "second")

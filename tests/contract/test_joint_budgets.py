@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from flexfl.compress import TopK
-from flexfl.control import Budget, Full, JointBudget, Online, Setup
+from flexfl.control import Budget, Full, JointBudget, Online, Price, Setup
 from flexfl.control.joint import JointCost
 from flexfl.costs import (
     Affine,
@@ -284,3 +286,25 @@ def test_sends_keep_their_floor_in_a_budget_that_computing_shares():
 def test_a_measured_cost_is_for_the_knob_itself():
     with pytest.raises(InputError, match=r"budget\.b\.uplink\.kind is for a knob's own cost only"):
         parse({"budget": {"b": {"limit": 9, "uplink": {"kind": "measured"}}}})
+
+
+@pytest.mark.parametrize(
+    ("period", "seconds", "nominal", "more"),
+    [
+        ({}, 0.0, 60.0, {}),
+        ({"per": "run"}, 0.0, 3.0, {"per": "run", "limit": 60.0}),
+        ({"per": "time", "seconds": 3600.0}, 120.0, 2.0, {"per": "hour", "limit": 60.0}),
+    ],
+)
+def test_averages_are_against_the_share_of_an_iteration(period, seconds, nominal, more):
+    """Of a total and of a rate as of an average; with its unit, and what it is for."""
+    budget = JointBudget(np.full(N, 60.0), {"uplink": 1.0}, np.arange(N), unit="byte", **period)
+    made = replace(setup({"line": budget}, policy=Price()), iterations=20)
+    queues = made.joint_queues()
+    for t in range(2):
+        queues.open(t, t * seconds)
+        queues.charge("line", np.arange(N), np.arange(N) * 0.5)
+        queues.close()
+    found = queues.averages(2)["line"]
+    worst = {"who": "client 3", "charged": 1.5, "budget": nominal}
+    assert found == {"charged": 0.75, "budget": nominal, "worst": worst, "unit": "byte"} | more

@@ -18,7 +18,7 @@ from flexfl.arrays import FloatArray, Number
 from flexfl.compress.message import dense_rows
 from flexfl.control.knobs import Computing, Sending
 from flexfl.control.setup import Setup
-from flexfl.control.timing import ON_TIME, VirtualClock
+from flexfl.control.timing import ON_TIME, Arrivals, VirtualClock
 from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]
@@ -39,6 +39,25 @@ class Step:
     applied: FloatArray  # Σ w·(−η·𝟙/q)·g, (D,)
     clock: float = math.nan  # when it ended, in seconds
     in_flight: FloatArray | None = None  # Σ w·v of messages that have not arrived, (D,)
+
+
+class _Flying:
+    """Messages that missed a deadline and have not arrived yet, by client."""
+
+    def __init__(self, weights: FloatArray, dim: int) -> None:
+        self._w, self._dim = weights, dim
+        self._messages: dict[int, FloatArray] = {}
+
+    def exchange(self, arrivals: Arrivals, v: FloatArray) -> FloatArray:
+        """Take late messages out of v, (N, D), and return w·v of those that have landed, (D,)."""
+        landed = [self._w[n] * self._messages.pop(n) for n in arrivals.landed.tolist()]
+        for n in arrivals.late.tolist():
+            self._messages[n], v[n] = v[n].copy(), 0.0
+        return sum(landed, start=np.zeros(self._dim))
+
+    def total(self) -> FloatArray:
+        """Return Σ w·v of what is in flight, (D,)."""
+        return sum((self._w[n] * v for n, v in self._messages.items()), start=np.zeros(self._dim))
 
 
 def reference(
@@ -69,13 +88,12 @@ def reference(
     setup, everyone = setup.weighted(w).started(N, D), Entities.all_clients(N)
     clock = setup.clock if isinstance(setup.clock, VirtualClock) else None
     joint = setup.joint_queues()
-    compute = setup.knob(everyone, D, joint)
-    uplink = setup.sender("uplink", everyone, D, joint)
+    compute, uplink = setup.knob(everyone, D, joint), setup.sender("uplink", everyone, D, joint)
     downlink = setup.sender("downlink", Entities.the_server(), D, joint)
     x: FloatArray = np.array(params, dtype=dtype)
     r: FloatArray = np.zeros(D, dtype=dtype)  # line 1
     e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
-    flying: dict[int, FloatArray] = {}
+    flying = _Flying(w, D)
     used = [0] * N
 
     for t in range(iterations):  # line 3
@@ -93,17 +111,12 @@ def reference(
         messages, e, up = uplink.send(t, b, away)  # P3.2, (17), lines 7–8
         v = dense_rows(messages)
         arrivals = ON_TIME if clock is None else clock.wait(computing, up)
-        landed = sum((w[n] * flying.pop(n) for n in arrivals.landed.tolist()), start=np.zeros(D))
-        for n in arrivals.late.tolist():
-            flying[n], v[n] = v[n].copy(), 0.0
-        a = (r + landed + w @ v).astype(dtype)  # line 10
+        a = (r + flying.exchange(arrivals, v) + w @ v).astype(dtype)  # line 10
         [message], r, down = downlink.send(t, a)  # P3.3, (18), lines 11–12
-        u = message.dense()
-        x = x + u  # line 14
+        x = x + message.dense()  # line 14
         joint.close()
         if clock is not None:
             clock.advance(down)
 
-        in_flight = sum((w[n] * message for n, message in flying.items()), start=np.zeros(D))
         now = setup.clock.seconds
-        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied, now, in_flight)
+        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied, now, flying.total())

@@ -16,19 +16,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from flexfl.cli.spending import CostColumn, join_texts, progress_texts, share_text
 from flexfl.parameters import KNOBS
 from flexfl.results.observer import Observer
-from flexfl.units import show as show_in_unit
+from flexfl.units import show
 
 if TYPE_CHECKING:
+    from flexfl.cli.spending import AnyProgress
     from flexfl.experiments import Cell, Outcome
     from flexfl.report.evidence import Evidence
-    from flexfl.results.observer import Live as LiveProgress
     from flexfl.results.observer import Progress as RunProgress
     from flexfl.results.observer import RunInfo
     from flexfl.spec.schema import Spec
-
-    AnyProgress = RunProgress | LiveProgress
 
 _REFRESH_SECONDS = 0.2
 _PLAIN_LINES = 20
@@ -87,7 +86,9 @@ class ProgressLine(Observer):
             completed=progress.iteration,
             left="" if left is None else f"{_clock(left)} left",
         )
-        costs = Text("average cost  ", style="dim") + _costs(progress)
+        averages = all(form.is_average for form in progress.forms.values())
+        label = Text("average cost" if averages else "spent", style="dim")
+        costs = join_texts([label, *progress_texts(progress)], self._console.width)
         self._live.update(Group(self._bar, _timed(progress) + _evaluation(progress), costs), refresh=True)
 
 
@@ -111,30 +112,18 @@ def _evaluation(progress: AnyProgress) -> Text:
     return text
 
 
-def _costs(progress: AnyProgress) -> Text:
-    text = Text()
-    for knob, spent in progress.average_cost.items():
-        text.append(f"{knob} ")
-        text.append_text(_against_budget(spent, progress.budgets.get(knob)))
-        text.append("  ")
-    return text
-
-
 def _timed(progress: AnyProgress) -> Text:
     """Return how long the run has lasted by its clock; nothing without one."""
     clock = getattr(progress, "clock", math.nan)
-    return Text(f"clock {show_in_unit(clock, 'second')}  " if clock > 0 else "")
+    return Text(f"clock {show(clock, 'second')}  " if clock > 0 else "")
 
 
 def _plain_line(progress: AnyProgress) -> Text:
     begun = Text(f"iteration {progress.iteration}/{progress.total}  ")
-    return begun + _timed(progress) + _evaluation(progress) + _costs(progress)
-
-
-def _against_budget(spent: float, budget: float | None) -> Text:
-    if budget is None:
-        return Text(f"{spent:.3g}")
-    return Text(f"{spent:.3g}", style=_style(spent, budget)) + Text(f"/{budget:.4g}", style="dim")
+    text = begun + _timed(progress) + _evaluation(progress)
+    for costs in progress_texts(progress):
+        text += costs + Text("  ")
+    return text
 
 
 def _clock(seconds: float) -> str:
@@ -145,7 +134,7 @@ def _clock(seconds: float) -> str:
 
 def show_result(console: Console, summary: dict[str, Any], directory: Path) -> None:
     """Print the final table of a run."""
-    from flexfl.cli.tables import show_costs
+    from flexfl.cli.tables import show_costs, verdict
 
     if summary["test_accuracy"] is not None:
         evaluations = f"the last {summary['recent_evaluations']} evaluations"
@@ -158,9 +147,12 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
         f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"
     )
     if "clock" in summary:
-        lasted, hourly = show_in_unit(summary["clock"], "second"), summary["iterations_per_hour"]
+        lasted, hourly = show(summary["clock"], "second"), summary["iterations_per_hour"]
         console.print(f"{'clock':<14} {lasted} ({hourly:.4g} iterations an hour)")
-    show_costs(console, summary["average_cost"], summary.get("joint_budgets"))
+    costs = summary["average_cost"]
+    show_costs(console, costs, summary.get("joint_budgets"), iterations=summary["iterations"])
+    if words := verdict(costs):
+        console.print(words, soft_wrap=True)
     console.print(f"run directory  {directory}", soft_wrap=True)
     console.print(f"report         flexfl report {directory}", soft_wrap=True)
 
@@ -240,10 +232,14 @@ class CellLines:
 
 def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Print the final table of many runs, with the mean over the seeds of each spec."""
-    title = "mean test accuracy of the last (up to ten) evaluations; average cost / budget"
+    summaries = [outcome.summary for outcome in outcomes if outcome.summary is not None]
+    columns = {knob: CostColumn([summary["average_cost"][knob] for summary in summaries]) for knob in KNOBS}
+    plain = all(column.is_plain for column in columns.values())
+    costs_are = "average cost / budget" if plain else "spent of budget"
+    title = f"mean test accuracy of the last (up to ten) evaluations; {costs_are}"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("run")
-    for heading in ("accuracy", *KNOBS):
+    for heading in ("accuracy", *(f"{knob}\n{column.period}".strip() for knob, column in columns.items())):
         table.add_column(heading, justify="right", no_wrap=True)
     accuracies: dict[Path, list[float]] = {}
     for outcome in outcomes:
@@ -254,8 +250,8 @@ def show_outcomes(console: Console, outcomes: Sequence[Outcome]) -> None:
         accuracy = summary["recent_test_accuracy"]
         if accuracy is not None:
             values.append(accuracy)
-        costs = [summary["average_cost"][knob] for knob in KNOBS]
-        shares = [_against_budget(cost["spent"], cost["budget"]) for cost in costs]
+        costs = summary["average_cost"]
+        shares = [column.cell(costs[knob], summary["iterations"]) for knob, column in columns.items()]
         table.add_row(outcome.cell.name, "–" if accuracy is None else f"{accuracy:.4f}", *shares)
     console.print(table)
     for line in [*_charged_lines(outcomes), *_worst_of_all(outcomes)]:
@@ -276,7 +272,9 @@ def _charged_lines(outcomes: Sequence[Outcome]) -> list[str]:
         charged = [cost["charged"] for cost in costs if not cost["agree"]]
         if charged:
             where = f"in {len(charged)} of {len(costs)} runs"
-            what = f"charged {mean(charged):.3g} on average, the expected cost, which is what is controlled"
+            units = {cost.get("unit", "") for cost in costs}
+            average = show(mean(charged), units.pop() if len(units) == 1 else "")
+            what = f"charged {average} on average, the expected cost, which is what is controlled"
             lines.append(f"{knob} {where}: {what}")
     return lines
 
@@ -310,16 +308,8 @@ def show_evidence(console: Console, evidence: Evidence) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in evidence.rows:
         firsts = ["–" if first is None else f"{first.mean:.0f}" for first, _ in row.reached.values()]
-        costs = [_share(spent.mean, budget) for spent, budget in row.costs.values()]
+        costs = [
+            share_text(spent.mean, budget, row.units[knob]) for knob, (spent, budget) in row.costs.items()
+        ]
         table.add_row(row.label, str(row.accuracy), *firsts, *costs)
     console.print(table)
-
-
-def _share(spent: float, budget: float | None) -> Text:
-    if budget is None:
-        return Text(f"{spent:.3g}")
-    return Text(f"{spent / budget:.1%}", style=_style(spent, budget))
-
-
-def _style(spent: float, budget: float) -> str:
-    return "green" if spent <= budget else "yellow" if spent <= 1.05 * budget else "red"

@@ -9,11 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from flexfl.results.accounts import share
+from flexfl.results.forms import stored_form
 
 if TYPE_CHECKING:
     from flexfl.report import Reached
 
 _CLOSE = 0.02
+# Relative tolerance for rounding errors when a cost is compared with its budget.
+_ROUNDING = 1e-9
 
 CHARGED_MEANING = (
     "charged: the expected cost λ(q), which the controller holds to the budget; spent: what was really spent"
@@ -24,6 +27,8 @@ def show_costs(
     console: Console,
     costs: Mapping[str, Mapping[str, Any]],
     joint: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    iterations: int = 1,
 ) -> None:
     """Print what was spent on each knob, and charged where that differs, against its budget.
 
@@ -31,8 +36,14 @@ def show_costs(
         console: Where to print.
         costs: `average_cost` of a summary.
         joint: `joint_budgets` of a summary.
+        iterations: How many the run has had.
     """
-    table = Table(title="average cost of an iteration", title_justify="left", title_style="bold")
+    everything = [*costs.values(), *(joint or {}).values()]
+    plain = all(stored_form(cost).is_plain for cost in everything)
+    title = (
+        "average cost of an iteration" if plain else "what was spent: by a client on average, by the server"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
     for heading in ("spent", "budget", "spent / budget"):
         table.add_column(heading, justify="right")
@@ -44,27 +55,62 @@ def show_costs(
     if worst or joint:
         table.add_column("worst client")
     for knob, cost in costs.items():
-        table.add_row(knob, *_cells(cost, "spent"), *([worst.get(knob, "")] if worst or joint else []))
+        table.add_row(
+            knob,
+            *_cells(cost, "spent", iterations, plain),
+            *([worst.get(knob, "")] if worst or joint else []),
+        )
         if not cost["agree"]:
             charged = worst_text(cost["worst"], "charged", mention_charged=False) if cost["worst"] else ""
-            table.add_row("  charged", *_cells(cost, "charged"), *([charged] if worst else []))
+            table.add_row(
+                "  charged", *_cells(cost, "charged", iterations, plain), *([charged] if worst else [])
+            )
     for name, cost in (joint or {}).items():
         most = cost["worst"]
-        table.add_row(name, *_cells(cost, "charged"), f"{most['who']}: {share(most, 'charged'):.0%}")
+        amounts = _cells(cost, "charged", iterations, plain)
+        table.add_row(name, *amounts, f"{most['who']}: {share(most, 'charged'):.0%}")
     console.print(table)
     if any("charged" in text for text in worst.values()) or not all(cost["agree"] for cost in costs.values()):
         console.print(CHARGED_MEANING, style="dim")
 
 
-def _cells(cost: Mapping[str, Any], by: str) -> tuple[str, str, str]:
-    spent, budget = cost[by], cost["budget"]
+def _cells(cost: Mapping[str, Any], by: str, iterations: int, plain: bool) -> tuple[str, str, str]:
+    """Return what was spent, the budget, and the share; with what they are for unless all are `plain`."""
+    spent, budget, form = cost[by], cost["budget"], stored_form(cost)
+    limit = "–" if form.limit is None else f"{form.limit:.4g}" if plain else form.limit_text
     if spent is None:
-        return "–", _number(budget), "–"
-    return f"{spent:.3g}", _number(budget), "no limit" if budget is None else f"{spent / budget:.0%}"
+        return "–", limit, "–"
+    amount = form.amount(spent, iterations, budget)
+    if form.limit is None:
+        return amount if plain else amount + form.period, limit, "no limit"
+    return amount, limit, f"{spent / budget:.0%}" if budget else "–"
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+def verdict(costs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return whether everyone has kept to its budgets, by what was really spent; "" if nobody has one.
+
+    Args:
+        costs: `average_cost` of a summary.
+
+    >>> verdict({"downlink": {"spent": 2.04, "budget": 2.0, "worst": None}})
+    'over budget: the server by 2% (downlink)'
+    """
+    found = []
+    for knob, cost in costs.items():
+        if cost["worst"]:
+            found.append((share(cost["worst"]["spent"]), cost["worst"]["spent"]["who"], knob))
+        elif cost["budget"] and cost["spent"] is not None:
+            found.append(
+                (cost["spent"] / cost["budget"], "the server" if knob == "downlink" else "all", knob)
+            )
+    over = [entry for entry in found if entry[0] > 1 + _ROUNDING]
+    if over:
+        listed = [f"{who} by {100 * (most - 1):.2g}% ({knob})" for most, who, knob in over]
+        return f"over budget: {', '.join(listed)}"
+    if not found:
+        return ""
+    most, who, knob = max(found)
+    return f"budgets kept: nobody exceeded its own; {who} has spent most, {most:.1%} ({knob})"
 
 
 def worst_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from flexfl.control.policy import ByKnob
 from flexfl.control.setup import Setup
 from flexfl.errors import Fault
 from flexfl.streams import Entities
-from flexfl.units import show
+from flexfl.units import period_of, show
 
 _LOOKED_AT = 50
 """Iterations whose costs are drawn to find the cheapest."""
@@ -92,7 +93,7 @@ def _clocks(setup: Setup) -> Iterator[Fault]:
                 yield Fault(f"budget.{name}", rule, type(policy).__name__, remedy)
                 break
         if math.isnan(setup.clock.seconds):
-            rule, value = "needs a clock: it is for a time", show(budget.seconds, "second")
+            rule, value = "needs a clock: it is for a time", period_of(budget.seconds)
             remedy = 'say how long an iteration takes: [clock] iteration = "30 s", or by its parts'
             yield Fault(f"budget.{name}", rule, value, remedy)
 
@@ -114,6 +115,7 @@ def _too_small(setup: Setup, clients: int, dim: int) -> Iterator[tuple[str, Faul
         if short.any():
             place = int(np.flatnonzero(short)[0])
             least = float(np.atleast_1d(cheapest)[place])
+            budget = replace(budget, unit=getattr(setup.costs[knob], "unit", ""))
             yield knob, _short(knob, budget, allowance, who, place, least, setup.iterations)
 
 
@@ -123,7 +125,7 @@ def _short(
     unit, one = budget.unit, _ONE[knob]
     shared = float(np.atleast_1d(own.by_entity(own.sharing * np.ones(own.limits.shape)))[place])
     enough = least * shared / (iterations if budget.per == "iteration" else 1)
-    period = _PER.get(budget.per, f" / {show(budget.seconds, 'second')}")
+    period = f" / {period_of(budget.seconds)}" if budget.per == "time" else _PER[budget.per]
     has = float(np.atleast_1d(own.by_entity(own.limits))[place])
     rule = f"must allow for one {one} of {who.name(place)}, which costs at least {show(least, unit)}"
     remedy = f"the smallest that would do is {show(enough, unit, 4)}{period}"

@@ -27,6 +27,7 @@ from flexfl.costs.base import Cost
 from flexfl.errors import CostError
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment
+from flexfl.units import period_of
 
 if TYPE_CHECKING:
     from flexfl.control.price import LogPrice
@@ -109,7 +110,7 @@ class JointQueues:
     def averages(self, iterations: int) -> dict[str, dict[str, Any]]:
         """Return what each budget was charged in an iteration, on average: over its queues, and the worst."""
         return {
-            name: _average(self.budgets[name], total / max(1, iterations))
+            name: _average(self.budgets[name], self.allowances[name].nominal, total / max(1, iterations))
             for name, total in self.totals.items()
         }
 
@@ -274,17 +275,21 @@ def _add(totals: FloatArray, queue: IntArray, cost: Number) -> None:
     np.add.at(totals, place[mine], costs[mine])
 
 
-def _average(budget: JointBudget, charged: FloatArray) -> dict[str, Any]:
-    worst = int(np.argmax(charged / budget.limits))
+def _average(budget: JointBudget, limits: FloatArray, charged: FloatArray) -> dict[str, Any]:
+    """Return averages for an iteration; the unit, and what the budget is for if not for an iteration."""
+    worst = int(np.argmax(charged / limits))
     clients = np.flatnonzero(budget.members == worst)
     who = [f"client {clients[0]}" if len(clients) == 1 else f"{len(clients)} clients"] if len(clients) else []
     who += ["the server"] if budget.server == worst else []
-    return {
+    found = {
         "charged": float(charged.mean()),
-        "budget": float(budget.limits.mean()),
+        "budget": float(limits.mean()),
         "worst": {
             "who": " and ".join(who),
             "charged": float(charged[worst]),
-            "budget": float(budget.limits[worst]),
+            "budget": float(limits[worst]),
         },
     }
+    per = period_of(budget.seconds) if budget.per == "time" else budget.per
+    unit = {"unit": budget.unit} if budget.unit else {}
+    return found | unit | ({} if per == "iteration" else {"per": per, "limit": float(budget.limits.mean())})

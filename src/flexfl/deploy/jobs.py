@@ -11,6 +11,7 @@ from flexfl.control.setup import Setup
 from flexfl.deploy.learner import Learner
 from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel
+from flexfl.results.forms import Form
 from flexfl.results.observer import Observer
 
 
@@ -59,7 +60,7 @@ class ServerJob:
         wait: seconds that the start waits for clients.
         latest: the age in iterations beyond which an update is refused; None to accept any.
         by_client: record each client's numbers, too.
-        budgets, rates, units, totals, duration: of the run, as `results.observer.Progress` has them.
+        budgets, rates, units, forms, totals, duration: of the run, as `results.observer.Progress` has them.
         notes: what the run does that its settings do not show.
         observers: the trackers of the spec.
     """
@@ -82,6 +83,7 @@ class ServerJob:
     budgets: Mapping[str, float | None]
     rates: Mapping[str, tuple[float, float]]
     units: Mapping[str, str]
+    forms: Mapping[str, Form]
     notes: Sequence[str]
     observers: Sequence[Observer] = ()
     totals: Mapping[str, float] = field(default_factory=dict)

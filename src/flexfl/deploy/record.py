@@ -46,9 +46,8 @@ class Record:
         self._job, self._directory, self._server = job, directory, server
         self._writer = DirectoryWriter(directory, job.by_client, commit_every=math.inf)
         self._observers = Observers([self._writer, *job.observers, *observers])
-        terms: dict[str, Any] = {
-            name: getattr(job, name) for name in ("budgets", "rates", "units", "totals", "duration")
-        }
+        names = ("budgets", "rates", "units", "forms", "totals", "duration")
+        terms: dict[str, Any] = {name: getattr(job, name) for name in names}
         self.progress = Progress(job.iterations, **terms)
         self._begun = False
 

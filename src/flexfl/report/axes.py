@@ -13,6 +13,7 @@ from flexfl.parameters import KNOBS
 from flexfl.report.groups import Group
 from flexfl.results import Run
 from flexfl.results.columns import SPENT_COLUMN
+from flexfl.units import scale_of
 
 _BYTE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 _TIME_UNITS = ((2 * 86400.0, "days"), (2 * 3600.0, "hours"), (120.0, "minutes"), (1.0, "seconds"))
@@ -28,7 +29,7 @@ class Quantity:
     """A quantity that grows during a run.
 
     Attributes:
-        title: What it is, with its unit in parentheses unless that follows from the values or the runs.
+        title: What it is, with its unit in parentheses; of bytes, times and costs, as the runs have it.
         at_evaluations: Returns its value at each evaluation of a run, (P,).
         knobs: Of a cost, those whose unit it has.
     """
@@ -139,27 +140,38 @@ def axis_of(name: str, groups: Sequence[Group]) -> Axis:
     """Return the x axis `name` for these groups.
 
     Raises:
-        InputError: none of their costs is in that unit.
+        InputError: none of their costs is in that unit, or those that it adds are in different ones.
     """
     runs = [run for group in groups for run in group.runs]
     if name == _CLOCK and 0 < sum(map(has_clock, runs)) < len(runs):
         name = _TRAINING
     quantity = QUANTITIES[name]
     if name in _UNIT_AXES and not any(_UNIT_AXES[name] in run.units.values() for run in runs):
-        rule = (
-            f"needs costs in {_PLURAL.get(_UNIT_AXES[name], _UNIT_AXES[name])}, which these runs do not have"
-        )
+        listed = _PLURAL.get(_UNIT_AXES[name], _UNIT_AXES[name])
+        rule = f"needs costs in {listed}, which these runs do not have"
         raise InputError([Fault("x", rule, name, "choose another axis, such as bytes")], "the options")
-    if quantity.knobs:
-        units = {run.units.get(knob, "") for run in runs for knob in quantity.knobs}
-        unit = next(iter(units)) if len(units) == 1 else ""
-        return Axis(name, f"{quantity.title} ({_PLURAL.get(unit, unit) or 'unit of the spec'})")
-    if not name.endswith(("bytes", "seconds")):
+    basic = _one_unit(name, quantity, runs)
+    if quantity.knobs and not basic:
+        return Axis(name, f"{quantity.title} (unit of the spec)")
+    if not basic and not name.endswith(("bytes", "seconds")):
         return Axis(name, quantity.title)
     ends = [quantity.at_evaluations(run)[-1:] for run in runs]
     most = float(np.nanmax(np.concatenate([[0.0], *ends])))
-    divisor, unit = byte_unit(most) if name.endswith("bytes") else time_unit(most)
+    scales = byte_unit if name.endswith("bytes") else time_unit
+    divisor, unit = scale_of(most, basic) if basic else scales(most)
     return Axis(name, f"{quantity.title} ({unit})", divisor)
+
+
+def _one_unit(name: str, quantity: Quantity, runs: Sequence[Run]) -> str:
+    """Return what an axis of costs is counted in by these runs; "" for other axes and abstract costs."""
+    units = {run.units.get(knob, "") for run in runs for knob in quantity.knobs} or {""}
+    if len(units) == 1:
+        return next(iter(units))
+    listed = ", ".join(sorted(unit or "abstract" for unit in units))
+    remedy = "choose iteration, bytes, or the cost of one knob, of runs that count it in one unit"
+    raise InputError(
+        [Fault("x", f"must be in one unit, not in several ({listed})", name, remedy)], "the report"
+    )
 
 
 def time_unit(most: float) -> tuple[float, str]:

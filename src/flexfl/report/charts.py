@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import Any
 
 from flexfl.arrays import FloatArray
 from flexfl.report.curves import Curve
 from flexfl.report.panels import Panel
-from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
+from flexfl.report.style import BUDGET_COLOUR, line_style
+
+_DECADES = 1.5
 
 
 def chart(panel: Panel, prefix: str = "") -> dict[str, Any]:
     """Return `data` and `layout` for Plotly.newPlot; the page sets colours of text and grid."""
     bands = [_band(curve, prefix) for curve in panel.curves if curve.low is not None]
-    lines = [_line(curve, panel.x_label, prefix) for curve in panel.curves]
-    budgets = [_budget(panel, budget) for budget in panel.budgets]
-    layout = {
+    lines = [_line(curve, panel, prefix) for curve in panel.curves]
+    named = zip(panel.budgets, panel.budget_labels, strict=True)
+    budgets = [_budget(panel, budget, label) for budget, label in named]
+    layout: dict[str, Any] = {
         "xaxis": {"title": {"text": _text(panel.x_label)}, "range": [0, panel.x_end]},
         "yaxis": {"title": {"text": _text(panel.y_label).replace("\n", "<br>")}, "range": panel.y_range},
         "showlegend": False,
         "hovermode": "closest",
         "hoverdistance": -1,
     }
+    if panel.is_log:
+        low, high = (math.log10(end) for end in panel.y_range)
+        layout["yaxis"] |= {"type": "log", "range": [low, high], "exponentformat": "power"}
+        if high - low > _DECADES:  # label powers of ten only
+            layout["yaxis"]["dtick"] = 1
     return {"data": bands + lines + budgets, "layout": layout}
 
 
@@ -31,8 +40,8 @@ def group_key(group: int, prefix: str = "") -> str:
     return f"{prefix}group-{group}"
 
 
-def _line(curve: Curve, x_label: str, prefix: str) -> dict[str, Any]:
-    style = line_style(curve.group)
+def _line(curve: Curve, panel: Panel, prefix: str) -> dict[str, Any]:
+    style, x_label = line_style(curve.group), panel.x_label
     at = "iteration %{x}" if x_label == "iteration" else f"%{{x:.4~g}} {_text(x_label)}"
     trace: dict[str, Any] = {
         "type": "scatter",
@@ -46,12 +55,14 @@ def _line(curve: Curve, x_label: str, prefix: str) -> dict[str, Any]:
         "cliponaxis": len(curve.x) > 1,
         "hoverlabel": {"bordercolor": style.colour},
     }
-    values = "%{y:.4~g}"
+    values, unit = "%{y:.4~g}", f" {_text(panel.unit)}" if panel.unit else ""
     if curve.low is not None and curve.high is not None:
         trace["customdata"] = [
             f"{low:.4g} to {high:.4g}" for low, high in zip(curve.low, curve.high, strict=True)
         ]
-        values += " (%{customdata})"
+        values += " (%{customdata})" if not unit else f"{unit} (%{{customdata}}{unit})"
+    else:
+        values += unit
     origin = f"<br>from {_text(curve.origin)}" if curve.origin else ""
     trace["hovertemplate"] = f"<b>%{{fullData.name}}</b><br>{at}<br>{values}{origin}<extra></extra>"
     return trace
@@ -74,7 +85,7 @@ def _band(curve: Curve, prefix: str) -> dict[str, Any]:
     }
 
 
-def _budget(panel: Panel, budget: float) -> dict[str, Any]:
+def _budget(panel: Panel, budget: float, label: str) -> dict[str, Any]:
     """Return a budget line, as a trace: plotly ignores shapes when it fits an axis."""
     return {
         "type": "scatter",
@@ -82,7 +93,7 @@ def _budget(panel: Panel, budget: float) -> dict[str, Any]:
         "name": "budget",
         "x": [0, panel.x_end],
         "y": [budget, budget],
-        "text": ["", budget_label(panel.budgets, budget)],
+        "text": ["", _text(label)],
         "textposition": "top left",
         "textfont": {"color": BUDGET_COLOUR},
         "line": {"color": BUDGET_COLOUR, "width": 1.5, "dash": "dash"},

@@ -18,6 +18,7 @@ from flexfl.report.summary import Estimate
 from flexfl.report.targets import estimate, first_reaching, write_rows
 from flexfl.results import Run
 from flexfl.results.files import create_output_folder
+from flexfl.units import show
 
 # The paper's titles.
 _TITLES = {
@@ -96,6 +97,7 @@ class Row:
         reached: For each target, the first iteration that reached it, over the seeds that did, and
             the number of these seeds.
         costs: For each knob, average cost and budget.
+        units: What the costs of each knob are counted in; "" for abstract costs.
     """
 
     label: str
@@ -105,6 +107,7 @@ class Row:
     train_loss: Estimate
     reached: dict[float, tuple[Estimate | None, int]]
     costs: dict[str, tuple[Estimate, float | None]]
+    units: dict[str, str]
     seconds: Estimate
 
     def plain(self) -> dict[str, Any]:
@@ -143,6 +146,7 @@ def _row(method: Method, targets: Sequence[float]) -> Row:
         train_loss=estimate([summary["train_loss"] for summary in summaries]),
         reached=reached,
         costs=costs,
+        units={knob: method.runs[0].units.get(knob, "") for knob in KNOBS},
         seconds=estimate([summary["seconds"] for summary in summaries]),
     )
 
@@ -187,8 +191,8 @@ def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:
             for first, count in row.reached.values()
         ]
         costs = [
-            f"{spent.mean:.4g}" if budget is None else f"{100 * spent.mean / budget:.1f} %"
-            for spent, budget in row.costs.values()
+            show(spent.mean, row.units[knob], 4) if budget is None else f"{100 * spent.mean / budget:.1f} %"
+            for knob, (spent, budget) in row.costs.items()
         ]
         cells = [row.label, str(row.seeds), str(row.accuracy), str(row.train_loss), *firsts, *costs]
         lines.append([*cells, f"{row.seconds.mean:.0f}"])

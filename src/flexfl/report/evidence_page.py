@@ -20,6 +20,7 @@ from flexfl.report.page import (
     table_html,
     write_document,
 )
+from flexfl.units import show
 
 _COSTS = {"compute": "Computation", "uplink": "Client comm.", "downlink": "Server comm."}
 
@@ -90,11 +91,12 @@ def _row(index: int, row: Row, figure: Evidence, heads: Sequence[str]) -> str:
         text = "–" if first is None else str(first)
         cells.append(text if count == row.seeds else f"{text}<small>{count} of {row.seeds} seeds</small>")
     for knob in KNOBS:
-        spent, budget = row.costs[knob]
+        (spent, budget), unit = row.costs[knob], row.units[knob]
         if budget is None:
-            cells.append(f"{spent}<small>no budget</small>")
+            cells.append(f"{spent.text(unit)}<small>no budget</small>")
         else:
-            cells.append(f"{spent.mean / budget:.1%}<small>{spent.mean:.4g} of {budget:g}</small>")
+            amounts = f"{show(spent.mean, unit, 4)} of {show(budget, unit, 6)}"
+            cells.append(f"{spent.mean / budget:.1%}<small>{amounts}</small>")
     named = zip(heads, cells, strict=True)
     return "".join(f'<td data-head="{escape(head)}"><div>{cell}</div></td>' for head, cell in named)
 

@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator
 from flexfl.errors import Fault, nearest
 from flexfl.report.curves import Curve
 from flexfl.report.panels import CHARGED, Panel, Section, overview_panels
-from flexfl.report.style import BUDGET_COLOUR, budget_label, line_style
+from flexfl.report.style import BUDGET_COLOUR, line_style
 
 INK, MUTED, GRID = "#222222", "#666666", "#e4e4e4"
 _DPI = 150
@@ -162,8 +162,10 @@ def _draw(axes: Axes, panel: Panel) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=panel.x_label == "iteration"))
     for curve in panel.curves:
         _plot(axes, curve)
-    for budget in panel.budgets:
-        _budget(axes, budget, budget_label(panel.budgets, budget))
+    for budget, label in zip(panel.budgets, panel.budget_labels, strict=True):
+        _budget(axes, budget, label)
+    if panel.is_log:
+        axes.set_yscale("log", nonpositive="mask")
     axes.set_xlim(0, 1.015 * panel.x_end)
     axes.set_ylim(*panel.y_range)
 

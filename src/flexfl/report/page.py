@@ -27,6 +27,10 @@ _POLICY = (
 )
 
 _NOTHING = "–"
+_OTHER_FORMS = (
+    "Of a budget for the whole run they are what was spent in all; of a rate (/ month) what is spent in that "
+    "time at this pace."
+)
 
 
 def write_page(
@@ -195,13 +199,15 @@ def _summary(groups: Sequence[Group]) -> str:
     heads += [f"{title} cost" for title in KNOB_TITLES.values()]
     rows = [_summary_row(index, row_of(group), heads) for index, group in enumerate(groups)]
     notes = [f"{group.label}: {note}" for group in groups for note in notes_of(group)]
+    forms = [group.runs[0].form(knob) for group in groups for knob in KNOB_TITLES]
+    totals = " " + _OTHER_FORMS if any(not form.is_average for form in forms) else ""
     listed = f"<ul>{''.join(f'<li>{escape(note)}.</li>' for note in notes)}</ul>" if notes else ""
     return (
         '<section id="summary"><h2>Summary</h2><p>At the end of training; mean ± one standard deviation '
         "where there are several seeds. Costs are averages over iterations and clients of what was really "
-        "spent, with their budgets, which hold for each client: below is the client that spent most of "
-        "its own. Charged, where it differs, is the expected cost λ(q), which the controller holds to the "
-        f"budget.</p>{table_html(heads, rows, 'cards')}{listed}</section>"
+        "spent, with their budgets, which hold for each client: below is the client that spent most of its "
+        f"own.{totals} Charged, where it differs, is the expected cost λ(q), which the controller holds to "
+        f"the budget.</p>{table_html(heads, rows, 'cards')}{listed}</section>"
     )
 
 
@@ -231,14 +237,14 @@ def _estimate(estimate: Estimate | None) -> str:
 def _spent(spent: AverageCost | None) -> str:
     if spent is None:
         return _NOTHING
-    charged = "" if spent.charged is None else f"<small>charged {spent.charged}</small>"
+    charged = "" if spent.charged is None else f"<small>charged {spent.charged_text}</small>"
     if spent.budget is None:
-        return f"{spent.average}{charged}<small>no budget</small>"
+        return f"{spent.spent_text}{charged}<small>no budget</small>"
     mark = _mark(spent.average, spent.within, spent.budget)
-    html = f"{spent.average}<small>of {spent.budget:g} {mark}</small>"
+    html = f"{spent.spent_text}<small>of {spent.budget_text} {mark}</small>"
     if spent.charged is not None:
         mark = _mark(spent.charged, spent.charged_within, spent.budget)
-        html += f'<small class="wrap">charged {spent.charged} (controlled) {mark}</small>'
+        html += f'<small class="wrap">charged {spent.charged_text} (controlled) {mark}</small>'
     if spent.worst is not None:
         html += f'<small class="wrap">worst client: {escape(str(spent.worst))}</small>'
     return html

@@ -6,7 +6,7 @@ Both the PNG figures and the page are drawn from it, so they show the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,8 +21,12 @@ from flexfl.report.curves import (
     running_mean,
 )
 from flexfl.report.groups import Group
+from flexfl.report.panel import Panel as Panel
+from flexfl.report.panel import Section as Section
+from flexfl.report.scales import budget_labels, queue_names, scale_for
 from flexfl.report.summary import agrees, worst_of
 from flexfl.results import Run
+from flexfl.units import scale_of
 
 KNOB_TITLES = {"compute": "Computing", "uplink": "Uplink", "downlink": "Downlink"}
 
@@ -33,57 +37,13 @@ OVER_CLIENTS = "10th to 90th percentile over clients"
 _UNSETTLED = 0.05
 # The y range ignores methods that end above this many budgets: others would be hard to see.
 _OFF_SCALE = 5.0
+_PLURALS = {"queue": "Queues", "price": "Prices", "queue or price": "Queues and prices"}
+# A logarithmic y range goes so many times beyond the smallest and the largest value.
+_LOG_MARGIN = 1.3
 # Up to this many groups, each has a note on its worst client.
 _MOST_NOTES = 3
 
 CHARGED = "charged: the expected cost λ(q), which the controller holds to the budget"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes.
-
-    Attributes:
-        key: Identifies the panel.
-        title: Title of the panel.
-        y_label: Label of the y axis.
-        y_range: Both ends of the y axis.
-        curves: A curve for each group that has data.
-        notes: Remarks for the caption.
-        budgets: Budgets, drawn as horizontal lines.
-        band: What the bands show; empty if there are none.
-        x_label: Label of the x axis.
-    """
-
-    key: str
-    title: str
-    y_label: str
-    y_range: tuple[float, float]
-    curves: tuple[Curve, ...]
-    notes: tuple[str, ...] = ()
-    budgets: tuple[float, ...] = ()
-    band: str = ""
-    x_label: str = "iteration"
-
-    @property
-    def x_end(self) -> float:
-        """The end of the x axis, which starts at 0."""
-        return max((float(curve.x[-1]) for curve in self.curves), default=0.0) or 1.0
-
-    @property
-    def has_charged(self) -> bool:
-        """Whether thin lines show what was charged."""
-        return any(curve.thin for curve in self.curves)
-
-
-@dataclass(frozen=True)
-class Section:
-    """Panels in one figure; `key` is the name of its file."""
-
-    key: str
-    title: str
-    text: str
-    panels: tuple[Panel, ...]
 
 
 EVALUATED = {
@@ -117,18 +77,12 @@ def sections_of(groups: Sequence[Group], x: Axis | None = None) -> tuple[Section
             "costs",
             "Average costs",
             "Average cost from the first iteration up to this one, over all clients; the dashed line is "
-            "the budget. Costs are what was really spent, in the unit in which the spec gives costs and "
-            "budgets; where the expected cost, which the controller holds to the budget, differs from it, "
+            "the budget. Costs are what was really spent, in their unit, or as plain numbers if they have "
+            "none; where the expected cost, which the controller holds to the budget, differs from it, "
             "a thin line shows that, too. A budget holds for each client: the worst one is named.",
             tuple(_cost(groups, knob) for knob in KNOBS),
         ),
-        Section(
-            "queues",
-            "Queues",
-            "How far spending has exceeded the budget; the longer the queue, the less the controller "
-            "spends. A queue that stops growing means that the budget is met in the long run.",
-            tuple(_queue(groups, knob) for knob in KNOBS),
-        ),
+        Section("queues", *_queue_texts(groups), tuple(_queue(groups, knob) for knob in KNOBS)),
         Section(
             "components",
             "Components and clients",
@@ -237,20 +191,22 @@ def _cost(groups: Sequence[Group], knob: str) -> Panel:
         groups, _over_seeds(lambda run: (run.iterations["iteration"], run.average_cost(knob)))
     )
     charged = _charged(groups, knob)
-    limits = {group.budget(knob) for group in groups}
-    budgets = tuple(sorted(limit for limit in limits if limit is not None))
+    labels = budget_labels(groups, knob)
+    scale = scale_for(groups, knob, max([*labels, *(float(curve.mean[-1]) for curve in curves)], default=0.0))
+    curves, charged = tuple(map(scale.curve, curves)), list(map(scale.curve, charged))
+    budgets = tuple(budget / scale.size for budget in labels)
     notes = _missing_note(missing, groups, "cost", "no iteration yet")
     notes += () if budgets else ("no budget",)
     beyond = _OFF_SCALE * max(budgets, default=np.inf)
     off = [curve for curve in curves if curve.mean[-1] > beyond]
     if 0 < len(off) < len(curves):
-        ends = "; ".join(f"{curve.label} (ends at {curve.mean[-1]:.3g})" for curve in off)
+        ends = "; ".join(f"{curve.label} (ends at {scale.text(curve.mean[-1])})" for curve in off)
         notes += (f"off the scale: {ends}",)
-    notes += _worst_notes(groups, knob)
+    notes += scale.notes + _worst_notes(groups, knob)
     inside = curves if len(off) == len(curves) else [curve for curve in curves if curve not in off]
     inside = (*inside, *charged)
     settled = [float(curve.highest[curve.x >= _UNSETTLED * curve.x[-1]].max()) for curve in inside]
-    per = "per iteration" if knob == "downlink" else "per client and iteration"
+    per = f"{scale.symbol} per {'' if knob == 'downlink' else 'client and '}iteration".strip()
     return Panel(
         f"{knob}_cost",
         f"{KNOB_TITLES[knob]} cost",
@@ -259,14 +215,32 @@ def _cost(groups: Sequence[Group], knob: str) -> Panel:
         (*curves, *charged),
         notes,
         budgets,
+        tuple(labels.values()),
         _band(curves),
+        unit=scale.symbol,
     )
+
+
+def _queue_texts(groups: Sequence[Group]) -> tuple[str, str]:
+    """Return title and text of the section of queues and prices."""
+    name, texts = queue_names(groups, KNOBS), []
+    if name != "price":
+        texts.append(
+            "A queue is how far spending has exceeded the budget; the longer it is, the less the controller "
+            "spends. A queue that stops growing means that the budget is met in the long run."
+        )
+    if name != "queue":
+        texts.append(
+            "A price is what a unit of cost counts for when the controller weighs it against progress: it "
+            "rises while more than the budget's share is spent, and falls while less is."
+        )
+    return _PLURALS[name], " ".join(texts)
 
 
 def _queue(groups: Sequence[Group], knob: str) -> Panel:
     by_client = knob != "downlink"
     column = f"{knob}_queue_mean" if by_client else "downlink_queue"
-    y_label = "queue length (in units of cost)" + ("\nmean over clients" if by_client else "")
+    name = queue_names(groups, [knob])
 
     def over_clients(index: int, group: Group) -> Curve | None:
         iterations = group.runs[0].iterations
@@ -282,9 +256,34 @@ def _queue(groups: Sequence[Group], knob: str) -> Panel:
             groups, _over_seeds(lambda run: (run.iterations["iteration"], run.iterations[column]))
         )
         band = _band(curves)
-    notes = _missing_note(missing, groups, "queue", "no budget, or a policy without queues")
-    title = f"{KNOB_TITLES[knob]} queue"
-    return Panel(f"{knob}_queue", title, y_label, _range_of(curves), curves, notes, band=band)
+    notes = _missing_note(missing, groups, name, f"no budget, or a policy without {_PLURALS[name].lower()}")
+    scale = scale_for(groups, knob, max((float(curve.highest.max()) for curve in curves), default=0.0))
+    if name == "queue":
+        what, y_range = f"queue length (in {scale.symbol or 'units of cost'})", None
+        curves = tuple(map(scale.curve, curves))
+    else:
+        each = scale_of(1.0, groups[0].runs[0].units.get(knob, ""))[1]
+        of_unit = f"1 {each}" if each and not scale.notes else "a unit of cost"
+        what, y_range = f"{name} (of {of_unit}), log scale", _log_range(curves)
+    return Panel(
+        f"{knob}_queue",
+        f"{KNOB_TITLES[knob]} {name}",
+        what + ("\nmean over clients" if by_client else ""),
+        y_range or _range_of(curves),
+        curves,
+        notes + (scale.notes if curves else ()),
+        band=band,
+        unit=scale.symbol if name == "queue" else "",
+        is_log=y_range is not None,
+    )
+
+
+def _log_range(curves: Sequence[Curve]) -> tuple[float, float] | None:
+    """Return a y range for the positive values of all curves; None if there are none."""
+    rows = [row for curve in curves for row in (curve.mean, curve.low, curve.high) if row is not None]
+    values = np.concatenate([[], *rows])
+    values = values[values > 0]
+    return (float(values.min()) / _LOG_MARGIN, float(values.max()) * _LOG_MARGIN) if len(values) else None
 
 
 def _activity(groups: Sequence[Group]) -> tuple[Panel, ...]:

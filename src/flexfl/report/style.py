@@ -43,8 +43,3 @@ class LineStyle(NamedTuple):
 def line_style(group: int) -> LineStyle:
     """Return the style of a group's line: six colours, then the same dotted, then dash-dotted."""
     return LineStyle(_COLOURS[group % len(_COLOURS)], _DASHES[group // len(_COLOURS) % len(_DASHES)])
-
-
-def budget_label(budgets: tuple[float, ...], budget: float) -> str:
-    """Return the label of a budget line, with its value if there are several."""
-    return "budget" if len(budgets) == 1 else f"budget {budget:g}"

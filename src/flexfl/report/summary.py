@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from flexfl.report.curves import align, mean_and_deviation
 from flexfl.report.groups import Group
 from flexfl.results import Run
 from flexfl.results.accounts import share
+from flexfl.results.forms import Form, stored_form
+from flexfl.units import scale_of, show
 
 # Relative tolerance for rounding errors when a cost is compared with its budget.
 _ROUNDING = 1e-9
@@ -38,6 +40,21 @@ class Estimate:
         decimals = min(2 - _magnitude(self.deviation), 4 - _magnitude(self.mean))
         places = int(np.clip(decimals, 0, 9))
         return f"{self.mean:.{places}f} ± {self.deviation:.{places}f}"
+
+    def times(self, factor: float) -> Estimate:
+        """Return the same in another unit."""
+        return Estimate(self.mean * factor, None if self.deviation is None else self.deviation * factor)
+
+    def text(self, unit: str = "") -> str:
+        """Return it with its unit.
+
+        >>> Estimate(1930.0, 52.0).text("byte")
+        '1.930 ± 0.052 kB'
+        """
+        if not unit or not np.isfinite(self.mean):
+            return str(self)
+        size, symbol = scale_of(self.mean, unit)
+        return f"{self.times(1 / size)} {symbol}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +87,8 @@ class AverageCost:
         charged: What was charged; None where it agrees with what was spent.
         charged_within: For each seed whether the budget was met by what was charged.
         worst: Who is worst off, in any of the seeds; None if that is not known.
+        form: How it is shown.
+        iterations: Over how many the average goes.
     """
 
     average: Estimate
@@ -78,6 +97,27 @@ class AverageCost:
     charged: Estimate | None = None
     charged_within: tuple[bool, ...] = ()
     worst: Worst | None = None
+    form: Form = field(default_factory=Form)
+    iterations: int = 1
+
+    @property
+    def spent_text(self) -> str:
+        """What was spent, in the budget's form."""
+        return self._in_form(self.average)
+
+    @property
+    def charged_text(self) -> str:
+        """What was charged, in the budget's form; "" where it agrees with what was spent."""
+        return "" if self.charged is None else self._in_form(self.charged)
+
+    @property
+    def budget_text(self) -> str:
+        """The budget with its unit and what it is for; a plain number for abstract costs."""
+        return f"{self.budget:g}" if self.form.is_plain else self.form.limit_text
+
+    def _in_form(self, average: Estimate) -> str:
+        text = average.times(self.form.factor(self.iterations, self.budget)).text(self.form.unit)
+        return text if self.form.is_plain or self.budget is not None else text + self.form.period
 
 
 @dataclass(frozen=True)
@@ -140,8 +180,10 @@ def notes_of(group: Group) -> list[str]:
     notes += dict.fromkeys(note for run in group.runs for note in (run.summary or {}).get("notes", ()))
     for name, cost in _joint_budgets(group).items():
         worst = cost["worst"]
-        most = f"{worst['charged']:.3g} of {worst['budget']:.3g}"
-        notes.append(f"budget.{name} was charged {cost['charged']:.3g}, at most {most} ({worst['who']})")
+        form = stored_form(cost)
+        amounts = (show(value, form.unit) for value in (cost["charged"], worst["charged"], worst["budget"]))
+        text = "budget.{} was charged {}, at most {} of {}".format(name, *amounts)
+        notes.append(f"{text}{'' if form.is_plain else ' / iteration'} ({worst['who']})")
     seeds = [run.seed for run in group.runs]
     if len(set(seeds)) < len(seeds):
         notes.append("a seed occurs more than once: the deviation is too small")
@@ -178,7 +220,8 @@ def _spent(group: Group, knob: str) -> AverageCost | None:
     if spent is None:
         return None
     charged, charged_within = (None, ()) if agrees(group, knob) else average(charged=True)
-    return AverageCost(spent, budget, within, charged, charged_within, worst_of(group, knob))
+    form, worst = group.runs[0].form(knob), worst_of(group, knob)
+    return AverageCost(spent, budget, within, charged, charged_within, worst, form, group.iterations)
 
 
 def _seconds(run: Run) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from flexfl.report.curves import mean_and_deviation
 from flexfl.report.groups import Group
 from flexfl.report.summary import Estimate
 from flexfl.results import Run
+from flexfl.units import scale_of
 
 RESOURCES = {
     "iteration": "iterations",
@@ -42,6 +43,7 @@ class Reached:
         reached: How many of them reach the target; resources are means over these.
         best: The best test accuracy of each run, averaged; None if it was never evaluated.
         resources: By the names of `RESOURCES`; empty if no run reaches the target.
+        units: What those with a unit are counted in.
     """
 
     target: float
@@ -50,6 +52,7 @@ class Reached:
     reached: int
     best: Estimate | None
     resources: dict[str, Estimate]
+    units: dict[str, str] = field(default_factory=dict)
 
     @property
     def remark(self) -> str:
@@ -61,24 +64,25 @@ class Reached:
         return "" if self.reached == self.seeds else f"{self.reached} of {self.seeds} seeds"
 
     def text(self, name: str) -> str:
-        """Return a resource as text, bytes with their unit; "–" if the target was not reached."""
+        """Return a resource as text, with its unit; "–" if the target was not reached."""
         found = self.resources.get(name)
         if found is None or not np.isfinite(found.mean):
             return "–"
-        if not name.endswith("bytes"):
-            return str(found)
-        size, unit = byte_unit(found.mean)
-        scaled = Estimate(found.mean / size, None if found.deviation is None else found.deviation / size)
-        return f"{scaled} {unit}"
+        size, unit = self._scale(name, found.mean)
+        return f"{found.times(1 / size)} {unit}".strip()
 
     def mean_text(self, name: str) -> str:
         """Return the mean of a resource as text, without its deviation."""
         found = self.resources.get(name)
         if found is None or not np.isfinite(found.mean):
             return "–"
-        size, unit = byte_unit(found.mean) if name.endswith("bytes") else (1.0, "")
+        size, unit = self._scale(name, found.mean)
         value = found.mean / size
         return f"{value:.0f} {unit}".strip() if value >= 100 else f"{value:.3g} {unit}".strip()
+
+    def _scale(self, name: str, value: float) -> tuple[float, str]:
+        """Return in what a resource is shown: how many basic units it has, and its name."""
+        return byte_unit(value) if name.endswith("bytes") else scale_of(value, self.units.get(name, ""))
 
     def plain(self) -> dict[str, Any]:
         """Return the row as plain data: means and deviations, None where the target was not reached."""
@@ -124,7 +128,9 @@ def _reached(group: Group, target: float) -> Reached:
         name: estimate([float(QUANTITIES[name].at_evaluations(run)[place]) for run, place in met])
         for name in (RESOURCES if met else ())
     }
-    return Reached(target, group.label, len(runs), len(met), estimate(best) if best else None, resources)
+    units = {f"{knob}-cost": unit for knob, unit in group.runs[0].units.items()}
+    mean_best = estimate(best) if best else None
+    return Reached(target, group.label, len(runs), len(met), mean_best, resources, units)
 
 
 def estimate(values: Sequence[float]) -> Estimate:

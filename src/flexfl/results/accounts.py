@@ -15,7 +15,8 @@ import numpy as np
 
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
-from flexfl.units import Amount, amount_of, average
+from flexfl.results.forms import Form
+from flexfl.units import Amount, amount_of, average, period_of
 
 # Spent and charged differ if they do by more than this share, and by more than so many standard errors.
 _CLOSE = 0.02
@@ -175,6 +176,25 @@ def first_amount(given: Any) -> Amount:
     if isinstance(given, Mapping):
         given = given["shared"][0]["limit"]
     return amount_of(given[0] if isinstance(given, list) else given)
+
+
+def form_of(given: Any, clients: int, unit: str = "") -> Form:
+    """Return how the costs of a knob are shown.
+
+    Args:
+        given: its budget as the spec has it; None for no limit.
+        clients: N.
+        unit: of its costs.
+
+    >>> form_of(["2 MB / month", "4 MB / month"], 2, "byte")
+    Form(unit='byte', per='month', limit=3000000.0)
+    """
+    if given is None:
+        return Form(unit)
+    amount = first_amount(given)
+    mean = float(limits_of(given, clients)[0].sum()) / clients
+    per = period_of(amount.seconds) if amount.per == "time" else amount.per
+    return Form(unit or amount.unit, per, mean if np.isfinite(mean) else None)
 
 
 def _who(clients: Sequence[int], names: Sequence[str]) -> str:

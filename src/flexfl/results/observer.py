@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flexfl.parameters import KNOBS
+from flexfl.results.forms import Form
 from flexfl.results.run import Run
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Progress:
 
     `budgets` are for an iteration; those that go by the clock are set by `rates`, (amount, seconds), as
     iterations are timed, and so are `totals` of a run that ends after a `duration`. `units` are what costs
-    are counted in.
+    are counted in, `forms` how people see them, by knob.
     """
 
     total: int
@@ -122,6 +123,7 @@ class Progress:
     clock: float = float("nan")
     totals: Mapping[str, float] = field(default_factory=dict)
     duration: float = float("inf")
+    forms: Mapping[str, Form] = field(default_factory=dict)
     _spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KNOBS, 0.0))
     _clock: float = field(default_factory=time.perf_counter)
 
@@ -199,12 +201,13 @@ class Live:
     seconds_left: float | None
     more: Mapping[str, Any] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, Form] = field(default_factory=dict)
 
     @classmethod
     def of(cls, progress: Progress, **more: Any) -> Live:
         """Return a snapshot of `progress`, with additional fields `more`."""
         metrics = (progress.evaluation, progress.budgets, progress.average_cost, progress.seconds_left)
-        return cls(progress.total, progress.iteration, *metrics, more, progress.units)
+        return cls(progress.total, progress.iteration, *metrics, more, progress.units, progress.forms)
 
     @classmethod
     def failed(cls, error: str) -> Live:
@@ -219,7 +222,7 @@ class Live:
     def write(self, path: Path) -> None:
         """Replace the status file at `path`."""
         partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(vars(self)), encoding="utf-8")
+        partial.write_text(json.dumps(asdict(self)), encoding="utf-8")
         partial.replace(path)
 
     @classmethod
@@ -234,6 +237,8 @@ class Live:
     def parse(cls, text: str) -> Live | None:
         """Parse a status; return None if the text is not a status."""
         try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError):
+            fields = json.loads(text)
+            forms = {knob: Form(**form) for knob, form in fields.pop("forms", {}).items()}
+            return cls(**fields, forms=forms)
+        except (ValueError, TypeError, AttributeError):
             return None

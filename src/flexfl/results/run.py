@@ -14,8 +14,9 @@ import numpy as np
 from flexfl.arrays import FloatArray
 from flexfl.errors import RunDirectoryError
 from flexfl.parameters import KNOBS
-from flexfl.results.accounts import account, limits_of
+from flexfl.results.accounts import account, form_of, limits_of
 from flexfl.results.columns import CHARGED_COLUMN, SPENT_COLUMN
+from flexfl.results.forms import Form
 from flexfl.results.partition import Partition
 from flexfl.results.store import MetricStore
 from flexfl.units import average
@@ -126,10 +127,15 @@ class Run:
         return np.asarray(np.cumsum(costs) / np.arange(1, len(costs) + 1))
 
     def account(self, knob: str) -> dict[str, Any]:
-        """Return what was spent and charged, the budget, and the worst client (`accounts.account`)."""
+        """Return what was spent and charged, the budget, and the worst client (`accounts.account`).
+
+        All are for an iteration. Of a total or a rate there is also what it is for, `per` the "run" or a time
+        such as "month", and its `limit` for that, averaged over clients.
+        """
+        form = self.form(knob)
         given = self.spec.get("budget", {}).get(knob)
         budget, unit = self.budget(knob), self.units.get(knob, "")
-        return account(
+        found = account(
             self.iterations,
             self.totals,
             knob,
@@ -140,6 +146,12 @@ class Run:
             pace=self.pace,
             horizon=self.horizon,
         )
+        return found if form.is_average else found | {"per": form.per, "limit": form.limit}
+
+    def form(self, knob: str) -> Form:
+        """Return how the costs of `knob` are shown: their unit, and what their budget is for."""
+        given = self.spec.get("budget", {}).get(knob)
+        return form_of(given, int(self.spec["data"]["clients"]), self.units.get(knob, ""))
 
     def budget(self, knob: str) -> float | None:
         """Return the budget of `knob` for an iteration, averaged over clients.

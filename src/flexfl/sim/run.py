@@ -260,8 +260,8 @@ def _run(
                 terms["units"],
             )
         )
-        length = spec.train.iterations, spec.train.evaluate_every, spec.engine.checkpoint_every
-        schedule = Schedule(*length, problem.setup.duration)
+        every = spec.train.evaluate_every, spec.engine.checkpoint_every
+        schedule = Schedule(spec.train.iterations, *every, problem.setup.duration)
         evaluate = Evaluator(problem.model, problem.loss, data, problem.weights, problem.accuracy)
         try:
             train(engine, evaluate, schedule, progress, everyone, stop)
@@ -273,8 +273,7 @@ def _run(
             raise
         finally:
             engine.release()
-        joint = engine.joint.averages(engine.iteration)
-        more = {"joint_budgets": joint} if joint else {}
+        more = {"joint_budgets": joint} if (joint := engine.joint.averages(engine.iteration)) else {}
         summary = writer.summarise(progress, gradients=engine.gradients.name, **more)
         everyone.end(progress, summary)
         return Result(problem.model.detached(), engine.params, Run(out), summary)

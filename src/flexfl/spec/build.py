@@ -16,6 +16,7 @@ from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
+from flexfl.results.accounts import form_of
 from flexfl.results.observer import Observer
 from flexfl.results.run import mean_budget
 from flexfl.spec.schema import Spec, keyword_fault
@@ -142,7 +143,7 @@ def _build_all(
 
 
 def budget_terms(spec: Spec, setup: Setup) -> dict[str, Any]:
-    """Return budgets, rates and units as `results.observer.Progress` takes them."""
+    """Return budgets, rates, units and forms as `results.observer.Progress` takes them."""
     clients, iterations = spec.data.clients, spec.train.iterations
     budgets, rates = dict[str, float | None](), dict[str, tuple[float, float]]()
     totals = dict[str, float]()
@@ -155,10 +156,12 @@ def budget_terms(spec: Spec, setup: Setup) -> dict[str, Any]:
         if amount is not None and amount.per == "run" and math.isfinite(setup.duration):
             of_run = mean_budget(given, clients=clients, iterations=1)
             totals |= {} if of_run is None else {knob: of_run}
+    units = units_of(setup)
     return {
         "budgets": budgets,
         "rates": rates,
-        "units": units_of(setup),
+        "units": units,
+        "forms": {knob: form_of(getattr(spec.budget, knob), clients, units.get(knob, "")) for knob in KNOBS},
         "totals": totals,
         "duration": setup.duration,
     }

@@ -152,6 +152,10 @@ def _status_text(name: str, live: Live | None) -> str:
 
         listed = [f"{knob} {worst_text(entry)}" for knob, entry in worst.items()]
         lines.append(f"  worst client, of its budget: {', '.join(listed)}")
+    if live.iteration and live.average_cost:
+        from flexfl.cli.spending import progress_texts
+
+        lines.append(f"  spent: {', '.join(text.plain for text in progress_texts(live))}")
     if error := live.more.get("error"):
         lines.append(f"  {error}")
     lines += [f"  refused: {why}" for why in (live.more.get("refused") or {}).values()]
