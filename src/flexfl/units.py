@@ -15,7 +15,7 @@ from typing import Any
 COST_UNITS = ("byte", "second", "joule", "gCO2", "EUR", "USD")
 """What costs may be counted in; "" is the paper's abstract cost."""
 _NUMBER = r"(?P<value>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
-_WORD = r"[A-Za-zµμ€$]+\d*"
+_WORD = r"[A-Za-zµμ€$]+\d?[a-z]*"
 _TEXT = re.compile(
     rf"\s*{_NUMBER}\s*(?P<unit>{_WORD})"
     rf"(?:\s*(?:/|per\s)\s*(?P<count>\d+\.?\d*)?\s*(?P<per>{_WORD}))?\s*"
