@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples import own_data
+from examples import gateways, own_data
 from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
 from examples.own_observer import SpendingLog
@@ -148,3 +149,18 @@ def test_data_as_people_have_them(capsys):
     for line in lines:
         assert "8 clients" in line
         assert float(line.split()[-1]) > 0.6
+
+
+def test_gateways_keep_to_their_plan_and_battery(capsys):
+    gateways.main(days=0.1)
+    printed = capsys.readouterr().out
+    delivered, after = map(float, re.findall(r"accuracy .*: ([\d.]+)", printed))
+    assert after > delivered + 0.1
+    rows = re.findall(r"^ +\d+ +([\d.]+) kB +([\d.]+) kB +([\d.]+)% +([\d.]+) J$", printed, re.MULTILINE)
+    assert len(rows) == 12
+    month = 365.25 / 12
+    for sent, got, share, joules in (map(float, row) for row in rows):
+        assert sent <= 3000 / month
+        assert got <= 2000 / month
+        assert 95 < share <= 100
+        assert 475 < joules <= 500
