@@ -3,12 +3,12 @@
     python examples/gateways.py        # a day
     python examples/gateways.py 0.25   # so many days
 
-The maker has trained a network on five kinds of clothing; at the gateways there are ten. Its layers stay as they
-are, a frozen backbone, and only a new last layer is trained and sent.
+The maker has trained a network on five kinds of clothing; at the gateways there are ten. Its layers stay as
+they are, a frozen backbone, and only a new last layer is trained and sent.
 
-Each gateway has a plan of 50 MB a month: 30 for what it sends, 20 for what it gets, which is the same for all.
-Its battery has 5 kJ a day for learning. The model is wanted tomorrow. There is nothing to tune: the price
-policy finds out who computes when, and what is worth sending.
+Each gateway has a plan of 50 MB a month: 30 for what it sends, 20 for what it gets, which is the same for
+all. Its battery has 5 kJ a day for learning. The model is wanted tomorrow. There is nothing to tune: the
+price policy finds out who computes when, and what is worth sending.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def train(days: float) -> flexfl.Result:
     )
 
 
-def main(days: float = 1.0) -> None:
-    result = train(days)
+def report(result: flexfl.Result, days: float) -> None:
+    """Print what each gateway has spent of its plan and battery."""
     print(f"accuracy after {show(days * 86400, 'second')}: {result.summary['test_accuracy']:.2f}")
     sent, energy = result.run.totals["uplink_cost"], result.run.totals["compute_spent"]
     got = float(result.run.iterations["downlink_cost"].sum())
@@ -91,6 +91,10 @@ def main(days: float = 1.0) -> None:
         )
     used = (sent + got) / plan
     print(f"closest to its plan: gateway {used.argmax() + 1} with {used.max():.1%} of {show(plan, 'byte')}")
+
+
+def main(days: float = 1.0) -> None:
+    report(train(days), days)
 
 
 if __name__ == "__main__":

@@ -152,15 +152,20 @@ def test_data_as_people_have_them(capsys):
 
 
 def test_gateways_keep_to_their_plan_and_battery(capsys):
-    gateways.main(days=0.1)
+    days, month = 0.1, 365.25 / 12
+    result = gateways.train(days)
+    gateways.report(result, days)
     printed = capsys.readouterr().out
     delivered, after = map(float, re.findall(r"accuracy .*: ([\d.]+)", printed))
     assert after > delivered + 0.1
-    rows = re.findall(r"^ +\d+ +([\d.]+) kB +([\d.]+) kB +([\d.]+)% +([\d.]+) J$", printed, re.MULTILINE)
-    assert len(rows) == 12
-    month = 365.25 / 12
-    for sent, got, share, joules in (map(float, row) for row in rows):
-        assert sent <= 3000 / month
-        assert got <= 2000 / month
-        assert 95 < share <= 100
-        assert 475 < joules <= 500
+    spent = {
+        "battery": result.run.totals["compute_spent"] / (5e3 * days),
+        "uplink": result.run.totals["uplink_cost"] / (30e6 * days / month),
+        "downlink": result.run.iterations["downlink_cost"].sum() / (20e6 * days / month),
+    }
+    for name, share in spent.items():
+        assert np.all(share <= 1), name
+        assert np.all(share > 0.9), name
+    shares = re.findall(r"^ +\d+ .*?([\d.]+)% +[\d.]+ J$", printed, re.MULTILINE)
+    used = (30 * spent["uplink"] + 20 * spent["downlink"]) / 50
+    np.testing.assert_allclose([float(share) for share in shares], 100 * used, atol=0.051)
