@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from examples import own_data
+from examples import gateways, own_data
 from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
 from examples.own_observer import SpendingLog
@@ -148,3 +149,23 @@ def test_data_as_people_have_them(capsys):
     for line in lines:
         assert "8 clients" in line
         assert float(line.split()[-1]) > 0.6
+
+
+def test_gateways_keep_to_their_plan_and_battery(capsys):
+    days, month = 0.1, 365.25 / 12
+    result = gateways.train(days)
+    gateways.report(result, days)
+    printed = capsys.readouterr().out
+    delivered, after = map(float, re.findall(r"accuracy .*: ([\d.]+)", printed))
+    assert after > delivered + 0.1
+    spent = {
+        "battery": result.run.totals["compute_spent"] / (5e3 * days),
+        "uplink": result.run.totals["uplink_cost"] / (30e6 * days / month),
+        "downlink": result.run.iterations["downlink_cost"].sum() / (20e6 * days / month),
+    }
+    for name, share in spent.items():  # a month's plan is the limit; a tenth of a day is its share of it
+        assert np.all(share < 1.1), name
+        assert np.all(share > 0.9), name
+    months = re.findall(r"^ +\d+ .*?([\d.]+) MB +[\d.]+ J$", printed, re.MULTILINE)
+    used = 30 * spent["uplink"] + 20 * spent["downlink"]
+    np.testing.assert_allclose([float(month) for month in months], used, atol=0.051)
