@@ -25,6 +25,8 @@ def quick(**sections: Any) -> Any:
 def assert_equal_runs(one: Path, other: Path) -> None:
     np.testing.assert_array_equal(final_params(one), final_params(other))
     for name, column in Run(one).iterations.items():
+        if name == "clock":  # of the wall, which nobody can stop
+            continue
         np.testing.assert_array_equal(column, Run(other).iterations[name], err_msg=name)
     for name, column in Run(one).clients.items():
         np.testing.assert_array_equal(column, Run(other).clients[name], err_msg=name)

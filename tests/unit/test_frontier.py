@@ -125,7 +125,7 @@ def test_what_is_a_budget() -> None:
 WRONG = [
     (["budget.uplnk=0.1"], {}, "budget.uplnk is not a key here, got 0.1; did you mean uplink?"),
     (["budgets.uplink=0.1,0.2"], {}, "budgets is not a section of a spec"),
-    (["control.send_ratio=0.1,0.2"], {}, "control.send_ratio is not a parameter of online"),
+    (["control.send_ratio=0.1,0.2"], {}, "control.send_ratio is not a parameter of price"),
     (
         ["uplink=0.1"],
         {},

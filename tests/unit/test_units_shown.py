@@ -43,7 +43,8 @@ BUDGET = {"compute": 0.5, "uplink": "2 kB / iteration", "downlink": "24 kB"}
 
 def byte_run(path: Path, **how: Any) -> Run:
     """20 iterations; a client spends 1.5 kB of 2 kB on average, the server 20 kB of 24 kB in all."""
-    return Run(write_run(path, **({"cost": 1000.0, "budget": BUDGET, "units": BYTES} | how)))
+    given = {"cost": 1000.0, "budget": BUDGET, "units": BYTES, "pace": 0.5} | how
+    return Run(write_run(path, **given))
 
 
 def groups_of(*runs: Run) -> tuple[Group, ...]:
