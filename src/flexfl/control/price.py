@@ -45,12 +45,21 @@ _LEAST = NumberRule(
 _STEP = NumberRule(
     "must be in (0, 1]", share, "κ, how fast prices move; leave it out for 0.03", optional=True
 )
-_CLEAR = 0.99
+CLEAR = 0.99
 """At just the largest ratio the first message would be a tie, which rounding would decide."""
 _GAIN = 3.0
 """Near the end of a hard budget's period κ is 3/(iterations left): the price must still be able to follow."""
 _FALL = 30.0
 """A price falls to e⁻³⁰ of its first value and no further: it must find its way back when costs return."""
+
+
+def default_step(iterations: int) -> float:
+    """Return κ for a run of T iterations: 0.03, or 20/T if that is more; T = 0 is not known.
+
+    >>> default_step(3000), default_step(100)
+    (0.03, 0.2)
+    """
+    return max(0.03, 20.0 / iterations if iterations else 0.0)
 
 
 def next_price(log_price: Number, spent: Number, target: Number, budget: Number, step: float) -> FloatArray:
@@ -293,7 +302,7 @@ class PriceSend(OnlineSend):
         wanted = wanted & (choices.energy > 0)
         ratio, spent = best_ratio(cost, choices, wanted)
         with np.errstate(invalid="ignore", divide="ignore"):
-            first = _CLEAR * self.tradeoff * ratio * np.maximum(1.0, spent / budget)
+            first = CLEAR * self.tradeoff * ratio * np.maximum(1.0, spent / budget)
         return np.where(wanted, first, np.nan)
 
 
@@ -337,4 +346,4 @@ class Price:
         return remote
 
     def _step(self, iterations: int) -> float:
-        return self.step or max(0.03, 20.0 / iterations if iterations else 0.0)
+        return self.step or default_step(iterations)

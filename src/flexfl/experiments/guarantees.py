@@ -11,6 +11,7 @@ import numpy as np
 from flexfl.arrays import FloatArray
 from flexfl.control import ByKnob, Online, Policy, Scope, Setup
 from flexfl.control.online import FLOORS
+from flexfl.control.price import CLEAR, default_step
 from flexfl.experiments.rehearsal import Knobbed, Trial
 from flexfl.streams import Entities
 from flexfl.theory import (
@@ -28,8 +29,6 @@ ALLOWED = 0.01
 """ν, the violation for which W is told: this share of the budget."""
 FACTORS = (0.1, 1.0, 10.0)
 """So many times the V of the spec, to show what V does."""
-_FIRST = 0.99
-"""The log price of sending begins at this share of what the first message brings."""
 
 
 @dataclass(frozen=True)
@@ -214,15 +213,6 @@ def _largest(
     return trial.watches[knob].energy, trial.largest_cost[knob]
 
 
-def price_step(iterations: int) -> float:
-    """Return κ of the log price: 0.03, and in a short run so much that it finds its level in time.
-
-    >>> price_step(3000), price_step(100)
-    (0.03, 0.2)
-    """
-    return max(0.03, 20.0 / iterations)
-
-
 def prices_of(scopes: Mapping[str, Scope], alone: Knobbed, trial: Trial | None, T: int) -> dict[str, float]:
     """Return what the relative violation would be at most under the log price, by knob.
 
@@ -249,8 +239,8 @@ def _compute_price(scope: Scope, alone: Knobbed, T: int) -> FloatArray | None:
     limits = scope.limits[limited]
     first = np.mean(alphas, axis=0) / limits**2
     first, limits, alphas = first[first > 0], limits[first > 0], alphas[:, first > 0]
-    highest = highest_compute_price(first, largest=alphas.max(axis=0), budget=limits, step=price_step(T))
-    return price_violation_bound(first, highest, step=price_step(T), iterations=T)
+    highest = highest_compute_price(first, largest=alphas.max(axis=0), budget=limits, step=default_step(T))
+    return price_violation_bound(first, highest, step=default_step(T), iterations=T)
 
 
 def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
@@ -262,7 +252,7 @@ def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
     limits, sizes = _queues(scope)
     watch = trial.watches[scope.knob]
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = _FIRST * np.atleast_1d(watch.first_energy / watch.first_whole)
+        each = CLEAR * np.atleast_1d(watch.first_energy / watch.first_whole)
     each = np.where(np.isfinite(each), each, 0.0)
     members = None if scope.budget is None else scope.budget.members
     first = np.zeros(len(limits))
@@ -274,6 +264,6 @@ def _send_price(scope: Scope, trial: Trial, T: int) -> FloatArray:
         energy=sizes * watch.energy,
         budget=limits,
         largest=sizes * trial.largest_cost[scope.knob],
-        step=price_step(T),
+        step=default_step(T),
     )
-    return price_violation_bound(first, highest, step=price_step(T), iterations=T)
+    return price_violation_bound(first, highest, step=default_step(T), iterations=T)

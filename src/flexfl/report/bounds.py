@@ -134,6 +134,7 @@ def _draw_convergence(axes: Axes, plan: Mapping[str, Any]) -> None:
 def _draw_terms(axes: Axes, done: FloatArray, terms: Convergence, plan: Mapping[str, Any]) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
+    axes.set_ylabel("average of ‖∇f‖² up to T", fontsize=9, color=MUTED)
     with np.errstate(invalid="ignore"):
         known = [np.nan_to_num(np.asarray(getattr(terms, name))) for name in TERMS]
         axes.plot(done, np.sum(known, axis=0), color=INK, linewidth=2.0, label="their sum")
@@ -166,6 +167,7 @@ def _draw_violations(axes: Axes, plan: Mapping[str, Any]) -> None:
         ha="right", fontsize=8, color=BUDGET_COLOUR,
     )  # fmt: skip
     axes.set_ylim(bottom=_LOW)
+    axes.set_ylabel("average cost above the budget", fontsize=9, color=MUTED)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
     _mark_end(axes, plan["iterations"])
     _finish(axes, "Above the budget at most: Theorem 2, log price", "iterations T")
