@@ -73,7 +73,7 @@ SETTINGS = {
 
 SETTINGS |= {
     f"price, {name}": SETTINGS[name] | {"control": {"policy": "price"}}
-    for name in ("packets", "own cost with a memory", "shared budgets", "joint budgets", "weights")
+    for name in ("packets", "shared budgets", "joint budgets")
 }
 
 
