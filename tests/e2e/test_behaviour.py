@@ -22,7 +22,7 @@ BUDGET = {"compute": 0.25, "uplink": 0.01, "downlink": 0.01}
 
 @cache
 def run(seed: int, iterations: int, *overrides: str) -> Run:
-    settings = [f"train.seed={seed}", f"train.iterations={iterations}", *overrides]
+    settings = [f"train.seed={seed}", f"train.iterations={iterations}", "control.policy=online", *overrides]
     return flexfl.simulate(load_spec("quickstart", settings)).run
 
 
@@ -74,3 +74,17 @@ def test_a_larger_tradeoff_lowers_the_objective_and_raises_the_cost():
     for knob in ("compute", "uplink"):
         cost = [one.average_cost(knob)[-1] for one in by_tradeoff.values()]
         assert cost == sorted(cost), knob
+
+
+def test_the_price_keeps_every_budget_to_the_end_and_spends_it():
+    """Nobody above its total, the means at 97 to 100 %, and no less accurate than the paper's queues."""
+    prices = [run(seed, 600, "control.policy=price") for seed in SEEDS]
+    for one in prices:
+        for knob in BUDGET:
+            account = one.account(knob)
+            assert 0.97 <= account["spent"] / account["budget"] <= 1 + 1e-9, knob
+            if account["worst"] is not None:
+                worst = account["worst"]["spent"]
+                assert worst["spent"] <= worst["budget"] * (1 + 1e-9), knob
+    online = np.mean([accuracy(run(seed, 600)) for seed in SEEDS])
+    assert np.mean([accuracy(one) for one in prices]) > online - 0.01
