@@ -28,6 +28,8 @@ from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.state import State
 
 _SMOOTHING = 0.1
+_SURPRISE = 10.0
+"""An iteration moves the pace as if it had taken at most so many times as long as those before."""
 _MOST = 10.0
 """φ̃_t is at most so many times φ̃: after a long quiet stretch, spending grows and does not explode."""
 
@@ -79,7 +81,7 @@ class Allowance:
         self.limits = np.asarray(limits, dtype=np.float64)
         self._per, self._window = budget.per, budget.seconds
         self.iterations, self.members, self.sharing = iterations, members, np.asarray(sharing)
-        self.hard = hard and (iterations > 0 or self._per == "time")
+        self.hard = hard and (iterations > 0 or self._per != "iteration")
         self._duration, self._ends_by_clock = duration, math.isfinite(duration)
         self._iteration, self._expected = -1, float(iterations)  # t; how many there will be
         self.jumps = 0
@@ -87,7 +89,8 @@ class Allowance:
         self.total = np.zeros(self.limits.shape)
         self._spent = np.zeros(self.limits.shape)  # in this period
         self._last = self._pace = math.nan  # what the clock said; seconds of an iteration
-        self._elapsed, self._begun = 0.0, 0.0  # seconds, of the run and until this period began
+        self._elapsed, self._offset = 0.0, 0.0  # seconds of the run; what jumps have taken off the clock
+        self._number = 0.0  # of the window
         self.nominal = self.target = self._share()
         self.left = self._left(0.0)
 
@@ -112,7 +115,10 @@ class Allowance:
         else:
             rest = (self._amount(remaining) - self._spent) / remaining
             self.target = np.minimum(np.maximum(rest, 0.0), _MOST * self.nominal)
-        self.left = self._left(self.by_queue(idle) * (remaining - 1) if np.any(idle) else 0.0)
+        kept_back = self.by_queue(idle) if np.any(idle) else np.zeros(())
+        if self._per == "iteration" and self._ends_by_clock:  # every iteration to come brings its share
+            kept_back = np.maximum(0.0, kept_back - self.limits)
+        self.left = self._left(kept_back * (remaining - 1) if np.any(kept_back > 0) else 0.0)
 
     def spend(self, spent: Number) -> None:
         """Take note of what each entity has spent in this iteration."""
@@ -149,17 +155,18 @@ class Allowance:
 
     def _advance(self, seconds: float) -> None:
         """Take note of the time; begin another window when one is over."""
-        if math.isnan(self._last):
-            self._elapsed = max(0.0, seconds)
-        else:
-            self.jumps += seconds < self._last
-            step = max(0.0, seconds - self._last)
+        if not math.isnan(self._last):
+            if seconds < self._last:
+                self.jumps += 1
+                self._offset += self._last - seconds
+            step = seconds + self._offset - self._elapsed
             known = math.isfinite(self._pace)
+            if known and self._pace > 0:  # a day off says little about the next iteration
+                step = min(step, _SURPRISE * self._pace)
             self._pace = self._pace + _SMOOTHING * (step - self._pace) if known else step
-            self._elapsed += step
-        self._last = seconds
-        if self.hard and self._elapsed - self._begun >= self._window:
-            self._begun = self._elapsed // self._window * self._window
+        self._last, self._elapsed = seconds, max(0.0, seconds + self._offset)
+        if self.hard and self._per == "time" and self._elapsed // self._window > self._number:
+            self._number = self._elapsed // self._window
             self._spent = np.zeros(self.limits.shape)
 
     def _remaining(self, iteration: int) -> float:
@@ -169,7 +176,7 @@ class Allowance:
             return in_run
         if not self._pace > 0:
             return 1.0
-        in_window = (self._begun + self._window - self._elapsed) / self._pace
+        in_window = ((self._number + 1) * self._window - self._elapsed) / self._pace
         return max(1.0, min(in_run, in_window) if self.hard or math.isinf(in_run) else in_run)
 
     def _in_run(self, iteration: int) -> float:
@@ -185,7 +192,8 @@ class Allowance:
             return self.limits
         if self._per == "iteration":
             return self.limits * (self.iterations if math.isnan(self._expected) else self._expected)
-        lasts = self._elapsed - self._begun + remaining * (self._pace if self._pace > 0 else 0.0)
+        begun = self._number * self._window
+        lasts = self._elapsed - begun + remaining * (self._pace if self._pace > 0 else 0.0)
         return self.limits * (min(1.0, lasts / self._window) if self.hard else lasts / self._window)
 
     def _share(self) -> FloatArray:
@@ -205,7 +213,7 @@ class Allowance:
         return np.maximum(0.0, amount - self._spent - reserve)
 
     def state(self) -> State:
-        clock = np.array([self._last, self._pace, self._elapsed, self._begun])
+        clock = np.array([self._last, self._pace, self._elapsed, self._offset, self._number])
         spent = {"spent": self._spent, "total": self.total}
         return spent | ({"clock": clock} if self._per == "time" or self._ends_by_clock else {})
 
@@ -217,7 +225,7 @@ class Allowance:
             np.array(state[name], dtype=float).reshape(self.limits.shape) for name in ("spent", "total")
         )
         if "clock" in state:
-            self._last, self._pace, self._elapsed, self._begun = map(float, state["clock"])
+            self._last, self._pace, self._elapsed, self._offset, self._number = map(float, state["clock"])
 
 
 class RemoteAllowance(Allowance):

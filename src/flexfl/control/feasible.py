@@ -27,7 +27,11 @@ _PER = {"iteration": " / iteration", "run": ""}
 def budget_faults(setup: Setup, clients: int, dim: int) -> list[Fault]:
     """Return what is wrong with the budgets of a run, for N clients and D parameters."""
     faults = [*_units(setup), *_clocks(setup)]
-    return faults or [fault for knob, fault in _too_small(setup, clients, dim) if not _by_policy(setup, knob)]
+    if faults:
+        return faults
+    small = [fault for knob, fault in _too_small(setup, clients, dim) if not _by_policy(setup, knob)]
+    explicit = any(joint.per != "iteration" or joint.hard is not None for joint in setup.joint.values())
+    return [*small, *(_joint_too_small(setup, clients, dim) if explicit else ())]
 
 
 def budget_notes(setup: Setup, clients: int, dim: int) -> list[str]:
@@ -117,6 +121,29 @@ def _too_small(setup: Setup, clients: int, dim: int) -> Iterator[tuple[str, Faul
             least = float(np.atleast_1d(cheapest)[place])
             budget = replace(budget, unit=getattr(setup.costs[knob], "unit", ""))
             yield knob, _short(knob, budget, allowance, who, place, least, setup.iterations)
+
+
+def _joint_too_small(setup: Setup, clients: int, dim: int) -> Iterator[Fault]:
+    """Yield hard joint budgets of which someone cannot pay one message or computation."""
+    allowances = setup.joint_queues().allowances
+    for name, joint in setup.joint.items():
+        for knob, own in joint.costs.items():
+            who = Entities.the_server() if knob == "downlink" else Entities.all_clients(clients)
+            place = joint.queue_of(who)
+            if not allowances[name].hard or not np.any(place >= 0):
+                continue
+            factor = float(own) if isinstance(own, int | float) else 1.0
+            model = setup.costs[knob] if isinstance(own, int | float) else own
+            cheapest = factor * _cheapest(replace(setup, costs={**setup.costs, knob: model}), knob, who, dim)
+            left = np.append(allowances[name].left / joint.sharing, np.inf)[place]
+            short = np.atleast_1d(cheapest > left * (1 + 1e-9))
+            if short.any():
+                one = int(np.flatnonzero(short)[0])
+                least, has = (show(float(np.atleast_1d(x)[one]), joint.unit) for x in (cheapest, left))
+                rule = f"must allow for one {_ONE[knob]} of {who.name(one)}, which costs at least {least}"
+                remedy = "raise the limit: each decision has an even share of what is left"
+                yield Fault(f"budget.{name}", rule, f"{has} for each decision", remedy)
+                break
 
 
 def _short(

@@ -155,6 +155,16 @@ class JointView:
         """Whether one of the budgets may never be exceeded."""
         return any(self._queues.allowances[name].hard for name in self.names)
 
+    @property
+    def untimed(self) -> BoolArray:
+        """Which entities have a budget that goes by the clock, and no iteration was timed yet."""
+        found = np.zeros(self._shape, dtype=bool)
+        for name in self.names:
+            own = self._queues.allowances[name]
+            untimed = np.isfinite(own.limits) & np.isnan(own.nominal)
+            found = found | (self._of_place(name, untimed.astype(float)) > 0)
+        return found
+
     def length(self, name: str) -> FloatArray:
         """Return the length that each entity decides against; 0 for those without a queue or limit."""
         scale = self._scales[name]
@@ -245,9 +255,9 @@ class JointView:
             budget = self._of_place(name, allowance.nominal / allowance.sharing, np.inf)
             waiting = np.isnan(scale) & np.isfinite(budget)
             if waiting.any():
-                self._scales[name] = np.where(
-                    waiting, first(self._resource(name, cost), waiting, budget), scale
-                )
+                begun = first(self._resource(name, cost), waiting, budget)
+                known = waiting & (begun > 0) & np.isfinite(begun)  # else it waits: free now, or away
+                self._scales[name] = np.where(known, begun, scale)
 
     def _resource(self, name: str, cost: Cost) -> Cost:
         """Return the cost of a decision in a resource."""

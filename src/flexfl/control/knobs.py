@@ -140,9 +140,14 @@ class Knob(Controlled):
         return Computing(np.full(shape, np.nan), np.zeros(shape, dtype=bool), zero, zero, pressure)
 
     def observe(self, seconds: float) -> bool:
-        """Take note of how long a computation took; return whether that is its cost."""
+        """Take note of how long a computation took; return whether that is its cost.
+
+        A meter that was set back has measured nothing.
+        """
         if self._measured is not None:
+            seconds = max(0.0, seconds)
             self._measured.observe(1.0, seconds)
+            self._others = {}  # joint budgets count so many times the knob's own cost
             self._spend(np.asarray(seconds) - self._planned, np.zeros(self.entities.shape))
         return self._measured is not None
 
@@ -251,6 +256,7 @@ class Sender(Controlled):
         k, size = np.asarray(components), np.asarray(nbytes)
         moment, cost = self._opened(iteration)
         cost = getattr(cost, "present", cost)  # it is sent: the link is up
+        self._others = {name: getattr(other, "present", other) for name, other in self._others.items()}
         if self._hard and self._over(self._bill(k, size, moment, cost), k).any():
             k, size = np.zeros_like(k), np.zeros_like(size)
         return self._pay(k, k, size, moment, cost)

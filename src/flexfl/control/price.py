@@ -135,9 +135,10 @@ class LogPrice:
 
     def take_over(self, first: FloatArray) -> None:
         """Begin queues with the first prices of their entities."""
+        own = self.allowance
+        self._first = np.full(self._first.shape, np.nan)
         if not np.isfinite(first).any():
             return
-        own = self.allowance
         start = np.full(own.limits.shape, -np.inf)
         if own.members is None:
             start = np.where(np.isnan(first), start, first)
@@ -146,7 +147,6 @@ class LogPrice:
         new = np.isnan(self.log) & np.isfinite(start)
         self.log = np.where(new, start, self.log)
         self._least = np.where(new, start - _FALL, self._least)
-        self._first = np.full(self._first.shape, np.nan)
 
     def as_remote(self) -> LogPrice:
         """Return the same prices as a client sees them: kept by the server."""
@@ -293,9 +293,14 @@ class PriceSend(OnlineSend):
             price.begin(self._first(own, choices, waiting, price.allowance.nominal_each))
         if self.joint is not None:
             self.joint.begin(cost, lambda own, waiting, budget: self._first(own, choices, waiting, budget))
-        held = ~price.unlimited & np.isnan(price.pressure)  # nothing to weigh, or no budget known yet
         amounts = super().decide(cost, choices, moment)
-        return np.where(held, 0, amounts) if held.any() else amounts
+        held = ~price.unlimited & np.isnan(price.pressure)  # nothing to weigh, or no budget known yet
+        if self.joint is not None:
+            held = held | self.joint.untimed
+        if not held.any():
+            return amounts
+        extra = np.asarray(cost(choices.components(amounts))) - cost(np.zeros(moment.shape, dtype=np.int64))
+        return np.where(held & (extra > 0), 0, amounts)  # what is free may be sent
 
     def _first(self, cost: Cost, choices: Choices, wanted: BoolArray, budget: FloatArray) -> FloatArray:
         """Return the first price of those wanted; NaN for the others."""
@@ -303,7 +308,7 @@ class PriceSend(OnlineSend):
         ratio, spent = best_ratio(cost, choices, wanted)
         with np.errstate(invalid="ignore", divide="ignore"):
             first = CLEAR * self.tradeoff * ratio * np.maximum(1.0, spent / budget)
-        return np.where(wanted, first, np.nan)
+        return np.where(wanted & (first > 0) & np.isfinite(first), first, np.nan)
 
 
 @dataclass(frozen=True)
