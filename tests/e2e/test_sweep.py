@@ -27,6 +27,7 @@ SWEEP = """
 base = "quickstart"
 seeds = [1]
 set.data.clients = 10
+set.control.policy = "online"  # which does not plan for T: a longer run begins with a shorter one
 set.train = { iterations = 6, evaluate_every = 3 }
 
 [[variant]]
@@ -77,6 +78,7 @@ TWO_SEEDS = """
 base = "quickstart"
 seeds = "1-2"
 set.data.clients = 10
+set.control.policy = "online"
 set.train = { iterations = 6, evaluate_every = 4 }
 
 [[variant]]

@@ -62,6 +62,8 @@ def _baseline(ratio: str) -> Method:
     )
 
 
+_POLICY = "control.policy=online"
+"""The paper's; a method may set another, and quickstart has the price."""
 _PROPOSED = Method("online", "Proposed")
 
 FIGURES = {
@@ -119,7 +121,7 @@ def cells_of(
     return [
         Cell(
             f"{method.key}, seed {seed}",
-            load_spec(setup.spec, [*method.settings, *overrides, f"train.seed={seed}"]),
+            load_spec(setup.spec, [_POLICY, *method.settings, *overrides, f"train.seed={seed}"]),
             out / method.key / f"seed-{seed}",
         )
         for seed in range(1, seeds + 1)
