@@ -62,6 +62,7 @@ class Allowance:
         remaining: how many iterations the period still has, this one included; ∞ if that is not known.
         total: what was spent since the beginning, (Q,).
         jumps: how often the clock went backwards; such steps count as no time.
+        reserved: what others may have spent and not reported yet, (Q,): it is not left (`control.shared`).
     """
 
     remote = False
@@ -84,7 +85,7 @@ class Allowance:
         self.hard = hard and (iterations > 0 or self._per != "iteration")
         self._duration, self._ends_by_clock = duration, math.isfinite(duration)
         self._iteration, self._expected = -1, float(iterations)  # t; how many there will be
-        self.jumps = 0
+        self.jumps, self.reserved = 0, np.zeros(self.limits.shape)
         self.remaining = float(iterations or math.inf)
         self.total = np.zeros(self.limits.shape)
         self._spent = np.zeros(self.limits.shape)  # in this period
@@ -210,7 +211,7 @@ class Allowance:
         amount = self.limits if self._per == "time" else self._amount(0)
         if self._per == "iteration" and self._ends_by_clock and self._iteration >= 0:
             amount = self.limits * (self._iteration + 1)
-        return np.maximum(0.0, amount - self._spent - reserve)
+        return np.maximum(0.0, amount - self._spent - self.reserved - reserve)
 
     def state(self) -> State:
         clock = np.array([self._last, self._pace, self._elapsed, self._offset, self._number])

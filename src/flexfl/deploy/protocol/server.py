@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flexfl.compress.message import Message
 from flexfl.control.knobs import Sender
-from flexfl.control.shared import SharedQueues
+from flexfl.control.shared import ANSWERED, SharedQueues
 from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import (
     ACCEPTED,
@@ -296,8 +296,9 @@ class Server:
             metric: np.array([report.get(metric, np.nan) for report in reports])
             for metric in self.shared.firsts
         }
+        answered = {ANSWERED: np.array([name in self._answers for name in self.roster], dtype=float)}
         self.shared.open(self.iteration)
-        self.shared.close(charged | first)
+        self.shared.close(charged | first | answered)
 
     def _aggregate(self) -> Vector:
         """Return a = r + Σ w·v (line 10), in the order of the roster."""
