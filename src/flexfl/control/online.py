@@ -52,7 +52,7 @@ _FLOOR = NumberRule(
     per_client=True,
     by_knob=True,
 )
-_LEAST = NumberRule(
+LEAST = NumberRule(
     "must be in [0, 1]",
     lambda number: 0 <= number <= 1,
     "the least q; 0 for no bound",
@@ -168,7 +168,7 @@ class Online:
     tradeoff: Annotated[Any, _V] = 0.02
     initial_queue: Annotated[Any, _W] = 1.0
     floor: Annotated[Any, _FLOOR] = field(default_factory=lambda: dict(FLOORS))
-    min_prob: Annotated[Any, _LEAST] = 0.0
+    min_prob: Annotated[Any, LEAST] = 0.0
 
     def compute_rule(self, scope: Scope) -> ComputeRule:
         if scope.budget is None and scope.joint is None:

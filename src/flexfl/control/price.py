@@ -30,7 +30,7 @@ from flexfl.control.budget import Budget
 from flexfl.control.joint import JointBudget, JointView
 from flexfl.control.joint_cost import JointCost
 from flexfl.control.objective import cost_of_some
-from flexfl.control.online import OnlineCompute, OnlineSend
+from flexfl.control.online import LEAST, OnlineCompute, OnlineSend
 from flexfl.control.policy import ComputeRule, Scope, SendRule
 from flexfl.costs.base import Cost
 from flexfl.costs.linear import Affine
@@ -39,9 +39,6 @@ from flexfl.parameters import share
 from flexfl.state import State
 from flexfl.streams import Moment
 
-_LEAST = NumberRule(
-    "must be in [0, 1]", lambda number: 0 <= number <= 1, "the least q; 0 for no bound", per_client=True
-)
 _STEP = NumberRule(
     "must be in (0, 1]", share, "κ, how fast prices move; leave it out for 0.03", optional=True
 )
@@ -212,10 +209,8 @@ class RemoteJointPrice(JointPrice):
 def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Return the most that a unit of cost can bring, max_k E_k / φ(k), and φ at that k, of those wanted.
 
-    φ counts from what sending nothing costs.
-
-    For φ = β + γ·k and top-k by Dinkelbach's method: at the ratio ρ the set that gains most is
-    {j : b_j² > ρ·γ}, whose own ratio is the next ρ; it never falls, and ends at the largest.
+    φ counts from what sending nothing costs. For φ = β + γ·k and top-k by Dinkelbach's method: at the ratio
+    ρ the set that gains most is {j : b_j² > ρ·γ}, whose own ratio is the next ρ; it ends at the largest.
     """
     energy = choices.energy
     ratio, spent = np.zeros(energy.shape), np.zeros(energy.shape)
@@ -321,7 +316,7 @@ class Price:
     """
 
     step: Annotated[float | None, _STEP] = None
-    min_prob: Annotated[Any, _LEAST] = 0.0
+    min_prob: Annotated[Any, LEAST] = 0.0
     keeps_totals: ClassVar[bool] = True
     follows_clock: ClassVar[bool] = True
     uses_horizon: ClassVar[bool] = True
