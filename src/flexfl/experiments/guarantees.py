@@ -26,7 +26,7 @@ from flexfl.theory import (
 )
 
 ALLOWED = 0.01
-"""ν, the violation for which W is told: this share of the budget."""
+"""ν, the violation for which W is reported: this share of the budget."""
 FACTORS = (0.1, 1.0, 10.0)
 """So many times the V of the spec, to show what V does."""
 

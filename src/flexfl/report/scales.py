@@ -57,10 +57,8 @@ def budget_labels(groups: Sequence[Group], knob: str) -> dict[float, str]:
             continue
         each = "" if form.is_average else f" ({show(budget, form.unit)} / iteration)"
         found.setdefault(budget, "" if form.is_plain else f"budget {form.limit_text}{each}")
-    several = len(found) > 1
-    return {
-        budget: found[budget] or (f"budget {budget:g}" if several else "budget") for budget in sorted(found)
-    }
+    many = len(found) > 1
+    return {budget: found[budget] or (f"budget {budget:g}" if many else "budget") for budget in sorted(found)}
 
 
 def knob_policy(group: Group, knob: str) -> str:
