@@ -1,7 +1,7 @@
 """What may be sent of a vector: messages, and the compressors that ship."""
 
 from flexfl.compress.base import Choices, Compressor, LargestFirst, Offers, Random
-from flexfl.compress.message import Message, level_bytes, message_bytes
+from flexfl.compress.message import Message, levels_bytes, message_bytes, table_bytes
 from flexfl.compress.plain import PlainVectors
 from flexfl.compress.rounded import RoundedTopK
 from flexfl.compress.topk import TopK, topk_mask
@@ -20,7 +20,8 @@ __all__ = [
     "Random",
     "RoundedTopK",
     "TopK",
-    "level_bytes",
+    "levels_bytes",
     "message_bytes",
+    "table_bytes",
     "topk_mask",
 ]

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.compress.message import HEADER_BYTES, VALUE_BYTES, Message, code_bits, subset_bytes
+from flexfl.compress.message import HEADER_BYTES, VALUE_BYTES, Message, subset_bytes
 from flexfl.errors import FlexFLError
 from flexfl.wire.subset import decode_subset, encode_subset
-from flexfl.wire.values import pack, pack_codes, unpack, unpack_codes
+from flexfl.wire.values import code_bits, pack, pack_codes, unpack, unpack_codes
 
 _HEADER = struct.Struct("<4sBBBBIII")
 _COUNT = struct.Struct("<H")

@@ -31,6 +31,11 @@ def unpack(data: bytes | memoryview, form: str) -> Values:
     return stored.astype(np.float64 if form == "float64" else np.float32)
 
 
+def code_bits(levels: int) -> int:
+    """Return how many bits name one of so many levels."""
+    return max(0, (levels - 1).bit_length())
+
+
 def pack_codes(codes: IntArray, bits: int) -> bytes:
     """Return whole numbers below 2^bits, one after the other, lowest bit first.
 
