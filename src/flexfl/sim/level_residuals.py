@@ -88,13 +88,12 @@ class LevelResiduals(Residuals):
 
     def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
         rows = objective.places
-        count, total, square, top, below = level_kernels.histograms(
-            self._rows, self._bits(self._rows), self._upper, rows, BINS
-        )
-        ids, k, left, nbytes = level_kernels.at_edges(
-            count, total, square, below, reach, *self._tables
-        )
-        energy = below + square[:, ::-1].sum(axis=1)
+        # Where more than can be worth sending are above the threshold, those below it need not be counted.
+        floor = np.where(self._count[rows] >= reach, self._seen_cut[rows], 0).astype(self._dtype)
+        bits = self._bits(self._rows), self._upper
+        histogram, top = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)
+        energy = self._energy[rows]
+        ids, k, left, nbytes = level_kernels.at_edges(histogram, energy, reach, *self._tables)
         nothing = objective.of_sizes(np.zeros((1, len(rows))), energy[None])[0]
         edge = self._best(objective, k, left, nbytes)
         value, amounts, kept, size, place = edge
@@ -104,14 +103,12 @@ class LevelResiduals(Residuals):
             high = ids[near, place[near]]
             after = ids[near, np.minimum(place[near] + 1, ids.shape[1] - 1)]
             low = np.where(after < 0, high, after)
-            inside = np.where(np.arange(BINS) >= low[:, None], count[near], 0)
-            inside = np.where(np.arange(BINS) <= high[:, None], inside, 0).sum(axis=1)
-            bits = self._bits(self._rows), self._upper
-            bins = count[near], total[near], square[near], below[near]
+            number = histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)
+            bins = histogram[near], energy[near]
             found = level_kernels.within_bins(
-                self._rows, *bits, rows[near], top[near], high, low, *bins, *self._tables, inside.max()
+                self._rows, *bits, rows[near], top[near], high, low, *bins, *self._tables, int(number.max())
             )
-            closer = self._best(objective.of(near), *found)
+            closer = self._best(objective.of(near), *found[:3])
             better = (closer[0] < value[near]) | ((closer[0] == value[near]) & (closer[1] < amounts[near]))
             for old, new in zip((value, amounts, kept, size), closer, strict=False):
                 old[near] = np.where(better, new, old[near])
@@ -146,7 +143,8 @@ class LevelResiduals(Residuals):
         found = np.zeros(len(self._rows), dtype=np.int64)
         for rows in self._parts(np.arange(len(self._rows))):
             bits = self._bits(self._rows), self._upper
-            found[rows] = level_kernels.histograms(self._rows, *bits, rows, BINS)[0].sum(axis=1)
+            floor = np.zeros(len(rows), dtype=self._dtype)
+            found[rows] = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)[0][..., 0].sum(axis=1)
         return found
 
     def offers(self, place: int) -> Offers:
@@ -168,7 +166,7 @@ class LevelResiduals(Residuals):
 
     def nbytes(self, amounts: IntArray) -> IntArray:
         listed = np.broadcast_to(amounts, self._shape).reshape(-1)
-        size = np.where(listed == self._found, self._found_bytes, 0)
+        size = np.where((listed > 0) & (listed == self._found), self._found_bytes, 0)
         others = np.flatnonzero((listed > 0) & (listed != self._found))
         if len(others):
             counts = self._prepared(others, listed[others])[-1]
