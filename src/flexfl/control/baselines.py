@@ -93,7 +93,7 @@ class RandomisedSend(Rule):
 
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
         amounts = choices.at_most(components_of(self.ratio, moment.dim))
-        price = np.asarray(cost(choices.components(amounts)))
+        price = np.asarray(cost(choices.sizes(amounts)))
         return np.where(moment.uniform("send") < _chance(self.budget, price), amounts, 0)
 
 

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
-from flexfl.compress.base import Choices
+from flexfl.compress.base import Choices, Searching
+from flexfl.control import search
 from flexfl.control.allowance import Allowance
 from flexfl.control.baselines import FixedCompute, SendAll
 from flexfl.control.budget import Budget
@@ -215,7 +216,9 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     energy = choices.energy
     ratio, spent = np.zeros(energy.shape), np.zeros(energy.shape)
     idle = np.asarray(cost(np.zeros(energy.shape, dtype=np.int64)))  # is paid whatever is decided
-    if isinstance(cost, Affine) and choices.largest_first:
+    if isinstance(choices, Searching) and choices.searching:
+        return _searched_ratio(cost, choices, wanted, idle)
+    if isinstance(cost, Affine) and choices.largest_first and choices.counts == "components":
         gamma = cost.per_component
         for _ in range(100):
             k, gained = choices.above(np.sqrt(ratio * gamma))
@@ -230,12 +233,31 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     flat = ratio.reshape(-1), spent.reshape(-1), energy.reshape(-1)
     for place in np.flatnonzero(wanted).tolist():
         offers = choices.offers(place)
-        costs = cost_of_some(cost, np.array([place]), energy.shape)(offers.components[:, None])[:, 0]
+        costs = cost_of_some(cost, np.array([place]), energy.shape)(
+            offers.sizes(choices.counts)[:, None]
+        )[:, 0]
         extra, gained = costs - costs[0], flat[2][place] - offers.kept
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where((extra > 0) & np.isfinite(extra), gained / extra, 0.0)
         best = int(np.argmax(ratios))
         flat[0][place], flat[1][place] = ratios[best], extra[best]
+    return ratio, spent
+
+
+def _searched_ratio(
+    cost: Cost, choices: Choices, wanted: BoolArray, idle: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the same by Dinkelbach's method, with the best amount at each ratio."""
+    ratio, spent = np.zeros(idle.shape), np.zeros(idle.shape)
+    for _ in range(100):
+        amounts, gained = search.gains(np.where(wanted, 1.0, 0.0), ratio, cost, choices)
+        price = np.asarray(cost(choices.sizes(amounts))) - idle
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.where(wanted & (amounts > 0) & (price > 0), gained / price, ratio)
+        rises = found > ratio * (1 + 1e-12)
+        ratio, spent = np.where(rises, found, ratio), np.where(rises, price, spent)
+        if not rises.any():
+            break
     return ratio, spent
 
 
@@ -294,7 +316,7 @@ class PriceSend(OnlineSend):
             held = held | self.joint.untimed
         if not held.any():
             return amounts
-        extra = np.asarray(cost(choices.components(amounts))) - cost(np.zeros(moment.shape, dtype=np.int64))
+        extra = np.asarray(cost(choices.sizes(amounts))) - cost(np.zeros(moment.shape, dtype=np.int64))
         return np.where(held & (extra > 0), 0, amounts)  # what is free may be sent
 
     def _first(self, cost: Cost, choices: Choices, wanted: BoolArray, budget: FloatArray) -> FloatArray:

@@ -17,6 +17,7 @@ from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule
 from flexfl.control.setup import Setup
 from flexfl.control.timing import Timing, seconds_of
 from flexfl.costs.base import CostModel
+from flexfl.counting import Counts, size_in
 from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, in_words
 from flexfl.parameters import KNOBS
 from flexfl.streams import Entities, Moment, Streams
@@ -144,7 +145,7 @@ def _policy(setup: Setup, moment: Moment) -> list[Fault]:
             tried = sender = tried_setup.sender(knob, entities, dim)
             sender.prepare(0)
             largest_first = isinstance(setup.compressors[knob], LargestFirst)
-            sender.decide(0, _Choices(entities.shape, dim, largest_first))
+            sender.decide(0, _Choices(entities.shape, dim, largest_first, sender.counts))
         _check_memory(tried, setup.compressors.get(knob))
 
     rule, remedy = f"must make a rule that decides for {knob}", "see flexfl.control.Policy"
@@ -193,6 +194,7 @@ class _Choices:
     shape: tuple[int, ...]
     dim: int
     largest_first: bool
+    counts: Counts = "components"
 
     @property
     def energy(self) -> FloatArray:
@@ -218,3 +220,8 @@ class _Choices:
 
     def nbytes(self, amounts: IntArray) -> Any:
         return message_bytes(amounts, self.dim, "float32")
+
+    def sizes(self, amounts: IntArray) -> Any:
+        return size_in(self.counts, amounts, self.nbytes(amounts))
+
+    sizes_of = sizes

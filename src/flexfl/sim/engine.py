@@ -83,8 +83,8 @@ class Engine:
         if self._by_numba:
             e, r = (t.numpy() if isinstance(t, Tensor) else t for t in (e, r))
         # b and e, a and r share their memory: what is not sent stays where it is.
-        self._b = residuals_for(self._uplink.compressor, e, empty=True)
-        self._a = residuals_for(self._downlink.compressor, r, empty=True)
+        self._b = residuals_for(self._uplink.compressor, e, counts=self._uplink.counts, empty=True)
+        self._a = residuals_for(self._downlink.compressor, r, counts=self._downlink.counts, empty=True)
         self.iteration = 0
         self._choose_gradients(gradients)
 
