@@ -29,6 +29,11 @@ COMPRESSED = {
     "top-k": "top-k",
     "float16": {"kind": "rounded", "values": "float16"},
     "bfloat16": {"kind": "rounded", "values": "bfloat16"},
+    "threshold": {"kind": "threshold", "relative": 0.3},
+    "rand-k": "rand-k",
+    "uniform": {"kind": "uniform", "rounding": "stochastic"},
+    "sign": {"kind": "sign"},
+    "ternary": {"kind": "ternary"},
     "of one's own": "examples.own_compressor:OneMagnitude",
 }
 

@@ -25,6 +25,9 @@ SETTINGS = {
     "packets": {"costs": {"uplink": {"kind": "packets"}}},
     "rounded": {"compress": {"uplink": {"kind": "rounded"}, "downlink": {"kind": "rounded"}}},
     "bfloat16 up": {"compress": {"uplink": {"kind": "rounded", "values": "bfloat16"}}},
+    "compressors that draw lots": {
+        "compress": {"uplink": {"kind": "uniform", "rounding": "stochastic"}, "downlink": {"kind": "rand-k"}}
+    },
     "own cost with a memory": {
         "costs": {
             "uplink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0], "stay": [0.8] * 4},

@@ -88,7 +88,7 @@ def table_bytes(levels: int, table: str, dtype: Any) -> int:
     >>> [table_bytes(8, table, "float32") for table in ("exact", "short", "even")]
     [34, 20, 6]
     """
-    value = np.dtype(dtype).itemsize
+    value = int(np.dtype(dtype).itemsize)
     return 2 + {"exact": levels * value, "short": 2 + 2 * levels, "even": value}[table]
 
 
@@ -190,7 +190,16 @@ def shortened(magnitudes: FloatArray, dtype: Any) -> FloatArray:
     fraction, exponent = np.frexp(np.asarray(magnitudes, dtype=np.float64))
     largest = np.ldexp(255.0 / 256.0, np.finfo(dtype).maxexp)
     rounded = np.ldexp(np.rint(fraction * 256.0), exponent - 8)
-    return np.minimum(rounded, largest).astype(dtype)
+    return np.asarray(np.minimum(rounded, largest).astype(dtype))
+
+
+def even_levels(first: Any, levels: int) -> FloatArray:
+    """Return 1, 2, …, L times the first level, in its type: sender and receiver have the same ones.
+
+    >>> even_levels(np.float32(0.1), 3)
+    array([0.1       , 0.2       , 0.30000001], dtype=float32)
+    """
+    return np.asarray(np.arange(1, levels + 1, dtype=first.dtype) * first)
 
 
 def nothing(dim: int, dtype: Any) -> Message:
