@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike
 
+from flexfl.algorithm.learning_rate import CAP, FORGET, PRIOR, SHARE, Rate, following
 from flexfl.algorithm.steps import equal_weights
 from flexfl.arrays import FloatArray, Number
 from flexfl.compress.message import dense_rows
@@ -39,6 +40,8 @@ class Step:
     applied: FloatArray  # Σ w·(−η·𝟙/q)·g, (D,)
     clock: float = math.nan  # when it ended, in seconds
     in_flight: FloatArray | None = None  # Σ w·v of messages that have not arrived, (D,)
+    learning_rate: float = math.nan  # η_t
+    average: FloatArray | None = None  # x̄_{t+1}, (D,), where it is formed
 
 
 class _Flying:
@@ -60,16 +63,25 @@ class _Flying:
         return sum((self._w[n] * v for n, v in self._messages.items()), start=np.zeros(self._dim))
 
 
+def _message_rate(sent: list[float]) -> float:
+    """Return ρ_t = Σ_s 0.99^(t−1−s)·m_s / Σ_s 0.99^(t−1−s), with ten iterations at 0.1/0.85 before s = 0."""
+    count = [FORGET**age for age in reversed(range(len(sent)))]  # the newest counts 1
+    prior = PRIOR * FORGET ** len(sent)
+    total = prior * CAP / SHARE + sum(c * m for c, m in zip(count, sent, strict=True))
+    return total / (prior + sum(count))
+
+
 def reference(
     params: FloatArray,
     gradient: Gradient,
     *,
     clients: int,
     setup: Setup,
-    learning_rate: float,
+    learning_rate: Rate,
     iterations: int,
     weights: Number | None = None,
     dtype: DTypeLike = np.float64,
+    average: bool = False,
 ) -> Iterator[Step]:
     """Run Algorithm 1 under the decisions of Algorithm 2, one iteration at a time.
 
@@ -77,13 +89,14 @@ def reference(
         params: x_0, (D,).
         gradient: the clients' gradients.
         clients: N.
-        setup: policy, costs, compressors and budgets.
-        learning_rate: η.
+        setup: policy, costs, compressors and budgets, and the schedule of the learning rate.
+        learning_rate: η, or "auto": min(0.1, 0.85·ρ), ρ being the messages per client and iteration.
         iterations: T.
         weights: w, (N,), with sum 1; 1/N if left out.
         dtype: of all vectors.
+        average: form x̄, too.
     """
-    N, D, eta = clients, len(params), learning_rate
+    N, D = clients, len(params)
     w = equal_weights(N) if weights is None else np.asarray(weights)
     setup, everyone = setup.weighted(w).started(N, D), Entities.all_clients(N)
     clock = setup.clock if isinstance(setup.clock, VirtualClock) else None
@@ -95,15 +108,19 @@ def reference(
     e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
     flying = _Flying(w, D)
     used = [0] * N
+    sent: list[float] = []  # messages per client, by iteration
+    x_bar = x if average else None
 
     for t in range(iterations):  # line 3
         if setup.clock.seconds >= setup.duration:
             return
         away = None if clock is None else clock.begin(t)
+        eta = following(_message_rate(sent)) if learning_rate == "auto" else learning_rate
+        eta_t = eta * setup.factor(t)
         computing = compute.decide(t, away)  # P3.1, (16), line 5
         b, applied = e.copy(), np.zeros(D)
         for n in np.flatnonzero(computing.computed).tolist():
-            step = -eta / computing.prob[n] * gradient(n, x, used[n])
+            step = -eta_t / computing.prob[n] * gradient(n, x, used[n])
             b[n] = e[n] + step  # line 6
             applied = applied + w[n] * step
             used[n] += 1
@@ -114,9 +131,12 @@ def reference(
         a = (r + flying.exchange(arrivals, v) + w @ v).astype(dtype)  # line 10
         [message], r, down = downlink.send(t, a)  # P3.3, (18), lines 11–12
         x = x + message.dense()  # line 14
+        sent.append(np.count_nonzero(up.components) / N)
+        x_bar = None if x_bar is None else x_bar + 10 / (t + 10) * (x - x_bar)
         joint.close()
         if clock is not None:
             clock.advance(down)
 
         now = setup.clock.seconds
-        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied, now, flying.total())
+        vectors = x.copy(), r.copy(), e.copy()
+        yield Step(t, *vectors, computing, up, down, applied, now, flying.total(), eta_t, x_bar)

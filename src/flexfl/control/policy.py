@@ -7,7 +7,7 @@ for one deployed client or the server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -96,6 +96,7 @@ class Scope:
         remote: the queues that `queue` has made and the server keeps.
         allowance: the budget of these entities with its horizon; None without a budget.
         importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
+        factor: η_t/η, the learning rate by iteration relative to the one that was set.
     """
 
     knob: str
@@ -107,6 +108,7 @@ class Scope:
     joint: JointView | None = field(default=None, compare=False)
     remote: list[RemoteQueue | LogPrice] = field(default_factory=list, compare=False, repr=False)
     allowance: Allowance | None = field(default=None, compare=False, repr=False)
+    factor: Callable[[int], float] = field(default=lambda t: 1.0, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""
