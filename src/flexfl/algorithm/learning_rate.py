@@ -77,6 +77,10 @@ class LearningRate:
         eta = following(self._message_rate) if self._eta == AUTO else self._eta
         return eta * self._factor(t)
 
+    def alone(self, t: int) -> float | None:
+        """Return η_t as one client knows it: None if it follows the messages of all."""
+        return None if self.follows else self.at(t)
+
     def add(self, sent: float) -> None:
         """Take note of the messages per client in an iteration that is over."""
         if self.follows:

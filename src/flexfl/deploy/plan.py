@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flexfl.algorithm.learning_rate import LearningRate
 from flexfl.clock import WallClock
 from flexfl.control.feasible import budget_notes
 from flexfl.deploy.protocol.greeting import Hello
@@ -144,6 +145,8 @@ def server_job(plan: Plan) -> ServerJob:
         spec=spec.plain(),
         setup=setup,
         model=model,
+        rate=LearningRate(spec.train.learning_rate, setup.factor),
+        average=spec.train.average,
         evaluate_test=_test_evaluator(spec, model),
         iterations=spec.train.iterations,
         evaluate_every=spec.train.evaluate_every,
@@ -188,13 +191,15 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
         raise InputError(faults, "the run's spec")
     from flexfl.deploy.jobs import ClientJob
 
+    setup = replace(build_setup(spec, clock=WallClock()), importance=hello.importance)
     return ClientJob(
         run=hello.run,
         place=hello.place,
         clients=hello.clients,
-        setup=replace(build_setup(spec, clock=WallClock()), importance=hello.importance),
+        setup=setup,
         learner=build_learner(spec, hello.place, Path(settings.data) if settings.data else None),
-        learning_rate=spec.train.learning_rate,
+        rate=LearningRate(spec.train.learning_rate, setup.factor),
+        average=spec.train.average,
         dtype=spec.engine.dtype,
         ledger=spec.deploy.ledger,
     )
