@@ -216,5 +216,4 @@ def small_reference(spec: Spec, iterations: int, weights: Any = "equal") -> Iter
         learning_rate=spec.train.learning_rate,
         iterations=iterations,
         weights=data.weights(weights),
-        average=spec.train.average,
     )

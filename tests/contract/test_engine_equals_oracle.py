@@ -8,8 +8,8 @@ import pytest
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES as POLICY_FAMILY
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.learning_rate import SCHEDULES
 from flexfl.mapped import mapped_zeros
-from flexfl.schedules import SCHEDULES
 from flexfl.sim import residuals as residuals_module
 from small import BUDGETS, CLIENTS, COSTS, POLICIES, small_engine, small_reference, small_spec
 
@@ -67,8 +67,8 @@ def agree(spec, *, tolerance, weights="equal", **more):
             exact = name in ("computed", "uplink_components", "downlink_components")
             np.testing.assert_allclose(record[name], values, rtol=0 if exact else tolerance, err_msg=name)
         assert record["learning_rate"] == pytest.approx(step.learning_rate, rel=tolerance)
-        if step.average is not None:
-            np.testing.assert_allclose(engine.average, step.average, rtol=0, atol=tolerance)
+        if engine.average is not None:
+            np.testing.assert_allclose(engine.average.params, step.average, rtol=0, atol=tolerance)
         for mine, theirs in (
             (engine.params, step.params),
             (engine.server_residual, step.server_residual),

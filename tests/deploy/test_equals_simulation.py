@@ -95,7 +95,9 @@ def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> No
     simulated = simulate(spec, out=tmp_path / "simulated")
     np.testing.assert_allclose(final_params(ours), simulated.params, rtol=0, atol=1e-10)
     if simulated.average is not None:
-        np.testing.assert_allclose(final_params(ours, "average.params"), simulated.average, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(
+            final_params(ours, "average.params"), simulated.average, rtol=0, atol=1e-10
+        )
         for site in range(4):  # each client has formed it alone
             [store] = (tmp_path / f"site-{site + 1}").glob("*.sqlite")
             kept = SqliteStore(store).load()

@@ -1,11 +1,9 @@
 """Algorithm 1: the pure steps, and the oracle."""
 
-from flexfl.algorithm.learning_rate import LearningRate
 from flexfl.algorithm.reference import Step, reference
 from flexfl.algorithm.steps import accumulate, equal_weights, next_average, step_size
 
 __all__ = [
-    "LearningRate",
     "Step",
     "accumulate",
     "equal_weights",

@@ -25,6 +25,7 @@ from flexfl.control.joint_cost import JointCost, scaled
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs.base import Cost
 from flexfl.errors import CostError
+from flexfl.learning_rate import Factor
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment
 from flexfl.units import period_of
@@ -59,9 +60,7 @@ class JointQueues:
     def _zeros(self) -> dict[str, FloatArray]:
         return {name: np.zeros(len(budget.limits)) for name, budget in self.budgets.items()}
 
-    def view(
-        self, role: str, who: Entities, factor: Callable[[int], float] = lambda t: 1.0
-    ) -> JointView | None:
+    def view(self, role: str, who: Entities, factor: Factor = lambda t: 1.0) -> JointView | None:
         """Return what the decisions of these entities on a knob are charged to; None for nothing.
 
         `factor` is that of the learning rate, by iteration.
@@ -143,7 +142,7 @@ class JointView:
         names: Sequence[str],
         role: str,
         who: Entities,
-        factor: Callable[[int], float] = lambda t: 1.0,
+        factor: Factor = lambda t: 1.0,
     ) -> None:
         self._queues, self.names, self._shape = queues, tuple(names), who.shape
         self._moment: Moment

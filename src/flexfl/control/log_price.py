@@ -7,7 +7,7 @@ moves as it would without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, FloatArray, Number
 from flexfl.control.allowance import Allowance
+from flexfl.learning_rate import Factor
 from flexfl.state import State
 
 _GAIN = 3.0
@@ -59,9 +60,7 @@ class LogPrice:
 
     relative = False
 
-    def __init__(
-        self, allowance: Allowance, step: float = 0.03, factor: Callable[[int], float] = lambda t: 1.0
-    ) -> None:
+    def __init__(self, allowance: Allowance, step: float = 0.03, factor: Factor = lambda t: 1.0) -> None:
         self.allowance, self.step, self._factor = allowance, step, factor
         self.unlimited: BoolArray = np.isinf(allowance.by_entity(allowance.limits))
         self.log = np.full(allowance.limits.shape, np.nan)

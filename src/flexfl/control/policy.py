@@ -7,7 +7,7 @@ for one deployed client or the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ from flexfl.control.allowance import Allowance
 from flexfl.control.budget import Budget as Budget
 from flexfl.control.queues import RemoteQueue, VirtualQueue
 from flexfl.costs.base import Cost
+from flexfl.learning_rate import Factor
 from flexfl.streams import Entities, Moment
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Scope:
     joint: JointView | None = field(default=None, compare=False)
     remote: list[RemoteQueue | LogPrice] = field(default_factory=list, compare=False, repr=False)
     allowance: Allowance | None = field(default=None, compare=False, repr=False)
-    factor: Callable[[int], float] = field(default=lambda t: 1.0, compare=False, repr=False)
+    factor: Factor = field(default=lambda t: 1.0, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""

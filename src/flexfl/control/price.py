@@ -16,7 +16,6 @@ computing · κ step · φ̃ budget of an iteration, φ̃_t in this one · E_k e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -40,6 +39,7 @@ from flexfl.control.online import LEAST, OnlineCompute, OnlineSend
 from flexfl.control.policy import ComputeRule, Scope, SendRule
 from flexfl.costs.base import Cost
 from flexfl.costs.linear import Affine
+from flexfl.learning_rate import Factor
 from flexfl.parameters import Rule as NumberRule
 from flexfl.parameters import share
 from flexfl.streams import Moment
@@ -181,7 +181,7 @@ class Price:
         """Return the prices of a joint budget: factors of what each knob began with."""
         return JointPrice(allowance, self._step(allowance.iterations))
 
-    def _price(self, scope: Scope, factor: Callable[[int], float] = lambda t: 1.0) -> LogPrice:
+    def _price(self, scope: Scope, factor: Factor = lambda t: 1.0) -> LogPrice:
         """Return prices for a budget; a single client that shares it decides against the server's."""
         allowance = scope.allowance or Allowance(Budget(), np.full(scope.entities.shape, np.inf))
         price = LogPrice(allowance, self._step(scope.iterations), factor)

@@ -23,7 +23,7 @@ from flexfl.control.queues import VirtualQueue
 from flexfl.control.shared import CHARGED, SharedQueues
 from flexfl.control.timing import Timing
 from flexfl.costs.base import CostModel
-from flexfl.schedules import Constant, Schedule, checked_factor
+from flexfl.learning_rate import Constant, Factor, Schedule, factor_of
 from flexfl.streams import Entities, Streams
 
 
@@ -57,9 +57,10 @@ class Setup:
     duration: float = math.inf
     schedule: Schedule = field(default_factory=Constant)
 
-    def factor(self, t: int) -> float:
-        """Return η_t/η of the schedule."""
-        return checked_factor(self.schedule, t, self.iterations)
+    @property
+    def factor(self) -> Factor:
+        """η_t/η of the schedule, by iteration."""
+        return factor_of(self.schedule, self.iterations)
 
     def started(self, clients: int, dim: int) -> Setup:
         """Return the same with a clock of its own for a simulation of N clients and D parameters."""

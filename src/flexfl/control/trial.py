@@ -103,7 +103,7 @@ def _schedule(setup: Setup) -> list[Fault]:
         for t in sorted({0, setup.iterations // 2, max(0, setup.iterations - 1)}):
             setup.factor(t)
 
-    rule, remedy = "must give a factor for every iteration", "see flexfl.schedules.Schedule"
+    rule, remedy = "must give a factor for every iteration", "see flexfl.learning_rate.Schedule"
     return _attempt("train.schedule", rule, setup.schedule, remedy, work)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flexfl.algorithm.learning_rate import LearningRate
 from flexfl.control.setup import Setup
 from flexfl.deploy.learner import Learner
 from flexfl.evaluate import Evaluator
+from flexfl.learning_rate import LearningRate
 from flexfl.models.flat import FlatModel
 from flexfl.results.forms import Form
 from flexfl.results.observer import Observer

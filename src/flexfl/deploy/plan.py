@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flexfl.algorithm.learning_rate import LearningRate
 from flexfl.clock import WallClock
 from flexfl.control.feasible import budget_notes
 from flexfl.deploy.protocol.greeting import Hello
 from flexfl.deploy.protocol.messages import ProtocolError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.errors import Fault, FlexFLError, InputError
+from flexfl.learning_rate import LearningRate
 from flexfl.spec.build import (
     budget_terms,
     build_setup,

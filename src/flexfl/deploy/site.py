@@ -7,6 +7,7 @@ state for each run.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -101,6 +102,6 @@ class Site:
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{job.run}.sqlite")
-        form = {"dim": dim, "dtype": job.dtype, "average": job.average, "ledger": job.ledger}
+        form: dict[str, Any] = {"dim": dim, "dtype": job.dtype, "average": job.average, "ledger": job.ledger}
         self._client = Client(self.name, job.run, self._store, trainer, **form)
         return Ready(job.run, self.name, dim, learner.model.fingerprint(), size(learner.data.train_x))

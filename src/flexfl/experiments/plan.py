@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flexfl.algorithm.learning_rate import AUTO, nominal
 from flexfl.control import Scope
 from flexfl.experiments.constants import Estimates, Probe, estimate_constants
 from flexfl.experiments.forecast import Pace, Spending, pace_of, spending_of
@@ -26,6 +25,7 @@ from flexfl.experiments.guarantees import (
     violations_of,
 )
 from flexfl.experiments.rehearsal import Knobbed, Trial, compute_alone, rehearse
+from flexfl.learning_rate import AUTO, nominal
 from flexfl.models.flat import own_generator
 from flexfl.parameters import KNOBS
 from flexfl.sim.engine import Problem

@@ -104,7 +104,9 @@ class MetricStore:
                 if found != "ok":
                     raise ValueError(" ".join(str(found).split()))
                 tables = {"iterations": ITERATION_COLUMNS, "evaluations": EVALUATION_COLUMNS}
-                new = [name for table, columns in tables.items() for name in set(columns) - self._known(table)]
+                new = [
+                    name for table, columns in tables.items() for name in set(columns) - self._known(table)
+                ]
             if new:
                 reason = f"was begun by an earlier version, without {', '.join(sorted(new))}"
                 raise RunDirectoryError(f"{self.path} {reason}; it can be read, but not resumed")

@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flexfl.algorithm.learning_rate import LearningRate
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.control.knobs import Computing, Sending
 from flexfl.control.timing import VirtualClock
 from flexfl.data.minibatches import Minibatches
+from flexfl.errors import NonFiniteError
+from flexfl.learning_rate import LearningRate
 from flexfl.mapped import leave_memory
 from flexfl.models.flat import own_generator, seed_generator
 from flexfl.sim.averaged import Averaged
@@ -28,7 +29,7 @@ from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, V
 from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
 from flexfl.sim.plain_residuals import residuals_for
 from flexfl.sim.problem import Problem as Problem
-from flexfl.sim.vectors import numpy_dtype, on_host, refuse_non_finite, some_rows
+from flexfl.sim.vectors import numpy_dtype, on_host, some_rows
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities
 from flexfl.trees import Tree, converted, gathered
@@ -42,7 +43,7 @@ Lap = Callable[[str], None]
 
 
 class Engine:
-    """Holds x, r and all e; `step` runs one iteration and returns its record."""
+    """Holds x, r and all e, in `average` x̄; `step` runs one iteration and returns its record."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Engine:
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
         self._downlink = setup.sender("downlink", server, self.dim, self.joint)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
-        self._itemsize = x.element_size()
+        self._itemsize, self._dtype = x.element_size(), numpy_dtype(x)
         self._x: Any = x.numpy() if self._by_numba else x
         e: Any = residuals if residuals is not None else x.new_zeros((self.clients, self.dim))
         r: Any = torch.zeros_like(x)
@@ -88,7 +89,7 @@ class Engine:
         self._b = residuals_for(self._uplink.compressor, e, empty=True)
         self._a = residuals_for(self._downlink.compressor, r, empty=True)
         self._rate = LearningRate(problem.learning_rate, setup.factor)
-        self._average = Averaged(self._x) if problem.average else None
+        self.average = Averaged(self._x) if problem.average else None
         self.iteration = 0
         self._choose_gradients(gradients)
 
@@ -124,7 +125,7 @@ class Engine:
         self._b.expect(*self._uplink.prepare(t))
         loss = self._accumulate(computing, eta, lap)  # line 6: b = e − (η·𝟙/q)·g
         up = self._uplink.decide(t, self._b, away)  # P3.2, (17)
-        refuse_non_finite("client {}", "the gradient", self._b.energy, t)
+        self._refuse_non_finite("client {}", "the gradient", self._b.energy)
         lap("what to send")
         arrived = up.amounts if self._clock is None else self._wait(computing, up, self._clock)
         v = self._b.take(arrived)  # lines 7–8: e = b − v
@@ -133,13 +134,13 @@ class Engine:
         lap("sending")
         self._a.expect(*self._downlink.prepare(t))
         down = self._downlink.decide(t, self._a)  # P3.3, (18)
-        refuse_non_finite("the server", "the aggregated update", self._a.energy, t)
+        self._refuse_non_finite("the server", "the aggregated update", self._a.energy)
         u = self._a.take(down.amounts)  # lines 11–12: r = a − u
         u.add_to(self._x)  # line 14: x = x + u
         senders = int(np.count_nonzero(up.components))
         self._rate.add(senders / self.clients)
-        if self._average is not None:
-            self._average.add(self._x, t)
+        if self.average is not None:
+            self.average.add(self._x, t)
         if self.joint.budgets:
             self.joint.close()
         if self._clock is not None:
@@ -181,11 +182,6 @@ class Engine:
         return on_host(self._x)
 
     @property
-    def average(self) -> NDArray[Any] | None:
-        """x̄, (D,); None if it is not formed."""
-        return None if self._average is None else self._average.params
-
-    @property
     def server_residual(self) -> NDArray[Any]:
         """r, (D,)."""
         return on_host(self._a.vectors)
@@ -221,7 +217,7 @@ class Engine:
     def _knobs(self) -> dict[str, Any]:
         knobs = {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
         timed = {} if self._clock is None else {"clock": self._clock, "flight": self._flight}
-        return {**knobs, "joint": self.joint, **timed, "rate": self._rate, "average": self._average}
+        return {**knobs, "joint": self.joint, **timed, "rate": self._rate, "average": self.average}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state; one that does not fit raises ValueError and changes nothing."""
@@ -298,7 +294,7 @@ class Engine:
 
     def _enter(self, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
         """b[rows] += step·g, parameter by parameter."""
-        model, factor, into = self._problem.model, step.astype(numpy_dtype(self._x)), self._b
+        model, factor, into = self._problem.model, step.astype(self._dtype), self._b
         into.entering(rows)
         for name, place in zip(model.names, model.slices, strict=True):
             piece = pieces[name]
@@ -344,3 +340,8 @@ class Engine:
         if self._problem.augment is not None:
             x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
         return x, y
+
+    def _refuse_non_finite(self, who: str, what: str, energy: FloatArray) -> None:
+        if not np.isfinite(energy).all():
+            worst = int(np.flatnonzero(~np.isfinite(energy))[0])
+            raise NonFiniteError(who.format(worst), what, self.iteration)

@@ -17,10 +17,10 @@ from flexfl.data.federated import Federated
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError
 from flexfl.identity import Identity, objects_of
+from flexfl.learning_rate import Schedule
 from flexfl.models.build import Accuracy, Loss
 from flexfl.parameters import plain
 from flexfl.registry import GIVEN, is_given, is_import_path
-from flexfl.schedules import Schedule
 from flexfl.sim.engine import Problem
 from flexfl.spec.load import load_spec, merged
 from flexfl.spec.schema import Spec, parse

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from flexfl.algorithm.learning_rate import Rate
 from flexfl.arrays import FloatArray, IntArray
 from flexfl.control.setup import Setup
 from flexfl.data.federated import Federated
+from flexfl.learning_rate import Rate
 from flexfl.models.build import Accuracy, Loss
 from flexfl.models.flat import FlatModel
 from flexfl.streams import Streams

@@ -282,9 +282,14 @@ def _run(
         more = {"joint_budgets": joint} if (joint := engine.joint.averages(engine.iteration)) else {}
         summary = writer.summarise(progress, gradients=engine.gradients.name, **more)
         everyone.end(progress, summary)
-        x_bar = engine.average
-        averaged = None if x_bar is None else problem.model.copy_with(x_bar)
-        return Result(problem.model.detached(), engine.params, Run(out), summary, x_bar, averaged)
+        return _result(problem.model, engine, Run(out), summary)
+
+
+def _result(model: FlatModel, engine: Engine, run: Run, summary: dict[str, Any]) -> Result:
+    """Return the trained model, and the averaged one where it is formed."""
+    x_bar = None if engine.average is None else engine.average.params
+    averaged = None if x_bar is None else model.copy_with(x_bar)
+    return Result(model.detached(), engine.params, run, summary, x_bar, averaged)
 
 
 def _evaluate(problem: Problem, engine: Engine) -> Evaluate:
@@ -293,7 +298,7 @@ def _evaluate(problem: Problem, engine: Engine) -> Evaluate:
 
     def evaluate() -> dict[str, float | None]:
         found, x_bar = evaluator(), engine.average
-        return found if x_bar is None else found | evaluator.average(x_bar)
+        return found if x_bar is None else found | evaluator.average(x_bar.params)
 
     return evaluate
 

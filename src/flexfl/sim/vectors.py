@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import FloatArray
-from flexfl.errors import NonFiniteError
-
 
 def on_host(values: Any) -> NDArray[Any]:
     """Return an array of NumPy or torch as NumPy's."""
@@ -28,10 +25,3 @@ def some_rows(matrix: Any, most_bytes: int) -> Iterator[slice]:
     at_once = max(1, most_bytes // max(1, columns * numpy_dtype(matrix).itemsize))
     for begin in range(0, rows, at_once):
         yield slice(begin, begin + at_once)
-
-
-def refuse_non_finite(who: str, what: str, energy: FloatArray, iteration: int) -> None:
-    """Raise a `NonFiniteError` for squared norms that are not finite; "{}" in `who` is the worst's place."""
-    if not np.isfinite(energy).all():
-        worst = int(np.flatnonzero(~np.isfinite(energy))[0])
-        raise NonFiniteError(who.format(worst), what, iteration)

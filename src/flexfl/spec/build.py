@@ -14,12 +14,12 @@ from flexfl.control.feasible import budget_faults, units_of
 from flexfl.control.trial import check_setup as check_setup
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
+from flexfl.learning_rate import SCHEDULES, Constant, Schedule
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
 from flexfl.results.accounts import form_of
 from flexfl.results.observer import Observer
 from flexfl.results.run import mean_budget
-from flexfl.schedules import SCHEDULES, Constant, Schedule
 from flexfl.spec.schema import Spec, keyword_fault
 from flexfl.spec.sections import members
 from flexfl.streams import Entities, Streams
@@ -30,7 +30,7 @@ _REMEDIES: dict[type, str] = {
     Policy: "give it the methods compute_rule(scope) and send_rule(scope), see flexfl.control.Policy",
     Compressor: "give it the methods offers and compress, see flexfl.compress.Compressor",
     Observer: "subclass flexfl.results.observer.Observer",
-    Schedule: "give it a method factor(t, T), see flexfl.schedules.Schedule",
+    Schedule: "give it a method factor(t, T), see flexfl.learning_rate.Schedule",
 }
 
 

@@ -72,7 +72,7 @@ class Spec(BaseModel):
         return notes
 
     def plain(self) -> dict[str, Any]:
-        """Return it as TOML has it; left out are settings that are not set, and some that have their default."""
+        """Return it as TOML has it; left out are settings that are not set, and some by default."""
         plain = self.model_dump(exclude_none=True)
         for name in ("clock", "compress", "track", "deploy"):
             if getattr(self, name) == Spec.model_fields[name].default:

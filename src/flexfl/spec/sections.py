@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
-from flexfl.algorithm.learning_rate import AUTO
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES, Policy
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
@@ -16,11 +15,11 @@ from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError, nearest
+from flexfl.learning_rate import AUTO, SCHEDULES
 from flexfl.models import NETWORKS
 from flexfl.parameters import KNOBS, Measure, Positive, Rule, Whole, above_zero, absolute, fault, is_number
 from flexfl.registry import Family, for_pydantic, is_given, one_of
 from flexfl.results.trackers import TRACKERS
-from flexfl.schedules import SCHEDULES
 
 FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
     "data.partition": (PARTITIONS, {"kind": "one-class"}),

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.algorithm.learning_rate import LearningRate
 from flexfl.compress.message import Message
 from flexfl.control.knobs import Sender
 from flexfl.control.shared import ANSWERED, SharedQueues
@@ -34,6 +33,7 @@ from flexfl.deploy.protocol.messages import (
 )
 from flexfl.deploy.protocol.state import ClientStatus, ServerState
 from flexfl.deploy.protocol.store import Store, pack_json, pack_state, unpack_state
+from flexfl.learning_rate import LearningRate
 from flexfl.state import State, restore_all, state_of
 from flexfl.wire.sparse import WireError, decode, encode
 
