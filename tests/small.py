@@ -53,6 +53,13 @@ class SquaredCompute:
         return lambda q: alpha * np.asarray(q) ** 2
 
 
+class WarmUp:
+    """A schedule of the user's own, which begins low."""
+
+    def factor(self, t: int, T: int) -> float:
+        return min(1.0, (t + 1) / (0.5 * T))
+
+
 COSTS: dict[str, dict[str, Any]] = {
     "the paper's": {},
     "constant": {
@@ -181,6 +188,7 @@ def small_engine(
         weights=data.weights(weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
+        average=spec.train.average,
     )
     return Engine(problem, **more)
 

@@ -29,6 +29,7 @@ class Curve:
         high: Upper end of the band; None if there is no band.
         origin: Where its runs are stored.
         thin: Whether it is drawn as a thin line, beside another line of its group.
+        averaged: Whether it is of the averaged model: drawn dashed, beside the line of its group.
     """
 
     group: int
@@ -39,6 +40,12 @@ class Curve:
     high: FloatArray | None = None
     origin: str = ""
     thin: bool = False
+    averaged: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is the line of its group, and not one beside it."""
+        return not self.thin and not self.averaged
 
     @property
     def highest(self) -> FloatArray:
