@@ -96,6 +96,8 @@ class Scope:
         remote: the queues that `queue` has made and the server keeps.
         allowance: the budget of these entities with its horizon; None without a budget.
         importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
+        computing: of an uplink, the scope of computing by the same clients, for those who send when they
+            compute; None otherwise.
     """
 
     knob: str
@@ -107,6 +109,7 @@ class Scope:
     joint: JointView | None = field(default=None, compare=False)
     remote: list[RemoteQueue | LogPrice] = field(default_factory=list, compare=False, repr=False)
     allowance: Allowance | None = field(default=None, compare=False, repr=False)
+    computing: Scope | None = field(default=None, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""
