@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flexfl.arrays import IntArray, Number
+from flexfl.arrays import BoolArray, IntArray, Number
 from flexfl.compress.base import Choices
 from flexfl.control.affordable import compute_on_average
 from flexfl.control.paced import PacedSend
@@ -40,7 +40,7 @@ class GrowingSend(PacedSend):
         super().__init__(income, 1.0)
         self.first, self.last, self.iterations = first, last, iterations
 
-    def wanted(self, choices: Choices, moment: Moment, possible: IntArray) -> IntArray:
+    def wanted(self, choices: Choices, moment: Moment, possible: BoolArray) -> IntArray:
         bits = bits_at(self.first, self.last, moment.iteration, self.iterations)
         most, vectors = bits * moment.dim / 8 + _HEADER, _Sized(choices)
         low = np.zeros(moment.shape, dtype=np.int64)

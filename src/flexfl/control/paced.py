@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flexfl.arrays import IntArray, Number
+from flexfl.arrays import BoolArray, IntArray, Number
 from flexfl.compress.base import Choices
 from flexfl.control.affordable import Savings, compute_on_average, pays, price_of
 from flexfl.control.baselines import Ratio, components_of
@@ -32,7 +32,7 @@ class PacedSend(Savings):
         amounts = self.wanted(choices, moment, possible)
         return np.where(pays(price_of(cost, choices, amounts), self.available), amounts, 0)
 
-    def wanted(self, choices: Choices, moment: Moment, possible: IntArray) -> IntArray:
+    def wanted(self, choices: Choices, moment: Moment, possible: BoolArray) -> IntArray:
         """Return the amounts to send once they are paid for; 0 where that is not possible yet."""
         return choices.at_most(np.where(possible, components_of(self.ratio, moment.dim), 0))
 

@@ -80,4 +80,4 @@ class Sampled:
         most = np.broadcast_to(scope.entities.pick(self.participation), scope.entities.shape)
         if scope.knob != "compute" or scope.budget is None or scope.mean_cost is None:
             return np.asarray(most, dtype=np.float64)
-        return np.minimum(most, chance(scope.limits, scope.entities.pick(scope.mean_cost)))
+        return np.asarray(np.minimum(most, chance(scope.limits, scope.entities.pick(scope.mean_cost))))
