@@ -53,10 +53,10 @@ def results_table(comparison: Comparison) -> Table:
     over = f"! marks who has spent more than {1 + HELD:.0%} of a budget. "
     text = (
         "Final accuracy is the mean test accuracy of the last ten evaluations, as far as they are in the "
-        "last fifth of the run; mean ± one standard deviation over seeds. Area is the mean accuracy while the "
-        "uplink budget of the run is spent (or the most bytes that any of them sends); who spends less keeps "
-        "the last accuracy. Compute, uplink and downlink are shares of the budget, on average over clients; "
-        "the worst client is that which has spent the largest share of one of its budgets. "
+        "last fifth of the run; mean ± one standard deviation over seeds. Area is the mean accuracy while "
+        "the uplink budget of the run is spent (or the most bytes that any of them sends); who spends less "
+        "keeps the last accuracy. Compute, uplink and downlink are shares of the budget, on average over "
+        "clients; the worst client is that which has spent the largest share of one of its budgets. "
         f"{over if any(one.is_over for one in comparison.contenders) else ''}"
         "Bytes are those of all clients, and of the server, whose broadcast counts once."
     )
