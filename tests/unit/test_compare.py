@@ -171,6 +171,8 @@ def test_axes_have_names_and_units(tmp_path: Path) -> None:
     assert labels[0] == "uplink cost spent by a client on average (unit of the spec)"
     assert labels[1].startswith("sent up and down (")
     assert labels[2] == "iteration"
+    notes = section_of(comparison(tmp_path / "more")).panels[0].notes
+    assert "the budget for the whole run is 6" in notes
     ends = [float(panel.curves[0].x[-1]) for panel in section_of(comparison(tmp_path / "again")).panels]
     assert ends[0] == pytest.approx(6.0)
 

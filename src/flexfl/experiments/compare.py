@@ -24,7 +24,6 @@ from flexfl.report.targets import target_faults
 from flexfl.spec.load import apply_overrides, load_given, seeds_of
 from flexfl.spec.schema import parse
 
-BASE = "quickstart"
 TARGETS = (0.80, 0.85)
 
 
@@ -128,7 +127,7 @@ def load_plan(
     sources: Sequence[str],
     out: Path,
     *,
-    base: str = BASE,
+    base: str = "quickstart",
     seeds: str = "",
     tune_seeds: str = "",
     overrides: Sequence[str] = (),

@@ -34,8 +34,8 @@ def mean_over_spending(spent: FloatArray, accuracy: FloatArray, end: float) -> f
     rest, and what is spent beyond it does not count. It is between 0 and 1, and larger is better: an
     accuracy that is reached with half the spending counts twice as long.
 
-    >>> mean_over_spending(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.8, 0.8]), end=4.0)
-    0.7
+    >>> mean_over_spending(np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5, 0.5]), end=4.0)
+    0.4375
 
     Args:
         spent: What was spent up to each evaluation, (P,), never falling.

@@ -44,7 +44,9 @@ def section_of(comparison: Comparison) -> Section:
     drawn: list[Panel] = []
     for panel, axis in zip(panels, axes, strict=True):
         named = replace(panel, key=f"accuracy-{axis.name}", title=_TITLES[axis.name])
-        drawn.append(zoom_accuracy(named) if named.curves else named)
+        named = zoom_accuracy(named) if named.curves else named
+        notes = _budget_notes(comparison, axis) if axis.name == "uplink-cost" else ()
+        drawn.append(replace(named, notes=(*named.notes, *notes)))
     text = (
         "Test accuracy against what was spent until then: mean over seeds, with a band of one standard "
         "deviation, as far as all seeds of a method go."
@@ -57,6 +59,13 @@ def _per_client(comparison: Comparison) -> Axis:
     axis = axis_of("uplink-cost", comparison.groups)
     label = axis.label.replace("uplink cost of all clients", "uplink cost spent by a client on average")
     return replace(axis, label=label, divisor=axis.divisor * comparison.clients)
+
+
+def _budget_notes(comparison: Comparison, axis: Axis) -> tuple[str, ...]:
+    """Return what a client may spend in the whole run, on the axis of uplink cost; nothing without a budget."""
+    if comparison.groups[0].budget("uplink") is None:
+        return ()
+    return (f"the budget for the whole run is {comparison.ends['uplink-cost'] / axis.divisor:.4g}",)
 
 
 def markdown(comparison: Comparison) -> str:
