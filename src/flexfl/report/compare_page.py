@@ -62,7 +62,7 @@ def _per_client(comparison: Comparison) -> Axis:
 
 
 def _budget_notes(comparison: Comparison, axis: Axis) -> tuple[str, ...]:
-    """Return what a client may spend in the whole run, on the axis of uplink cost; nothing without a budget."""
+    """Return a note on what a client may spend on the uplink in the whole run; none without a budget."""
     if comparison.groups[0].budget("uplink") is None:
         return ()
     return (f"the budget for the whole run is {comparison.ends['uplink-cost'] / axis.divisor:.4g}",)
