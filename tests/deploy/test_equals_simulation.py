@@ -18,6 +18,9 @@ SETTINGS = {
     "online": {},
     "randomised": {"control": {"policy": "randomised", "send_ratio": 0.05}},
     "top-k": {"control": {"policy": "top-k", "send_ratio": 0.02}},
+    "sampled": {"control": {"policy": "sampled", "participation": 0.4, "send_ratio": 0.5}},
+    "paced": {"control": {"policy": "paced", "send_ratio": 0.02}},
+    "adaptive-k": {"control": {"policy": "adaptive-k", "send_every": 4}},
     "by client": {
         "budget": {"compute": [0.1, 0.3, 0.5, 1.0], "uplink": [0.01, 0.02, 0.03, 0.04], "downlink": 0.05},
         "control": {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}},

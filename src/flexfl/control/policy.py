@@ -98,6 +98,8 @@ class Scope:
         allowance: the budget of these entities with its horizon; None without a budget.
         importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
         factor: η_t/η, the learning rate by iteration relative to the one that was set.
+        computing: of an uplink, the scope of computing by the same clients, for those who send when they
+            compute; None otherwise.
     """
 
     knob: str
@@ -110,6 +112,7 @@ class Scope:
     remote: list[RemoteQueue | LogPrice] = field(default_factory=list, compare=False, repr=False)
     allowance: Allowance | None = field(default=None, compare=False, repr=False)
     factor: Factor = field(default=lambda t: 1.0, compare=False, repr=False)
+    computing: Scope | None = field(default=None, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""

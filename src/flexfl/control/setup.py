@@ -199,9 +199,10 @@ class Setup:
             entities,
             self.budgets.get(role),
             self.iterations,
-            getattr(self.costs[role], "mean_cost", None),
+            getattr(self.costs.get(role), "mean_cost", None),
             np.asarray(1.0) if entities.server else entities.pick(self.importance),
             None if joint is None else joint.view(role, entities, self.factor),
             allowance=self.allowance(role, entities),
             factor=self.factor,
+            computing=self._scope("compute", entities, None) if role == "uplink" else None,
         )

@@ -82,7 +82,7 @@ def interpolate(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
     (array([0., 1.]), array([[0. , 0.5],
            [4. , 8. ]]))
     """
-    recorded = [found for x, y in series if len((found := _last_values(x, y))[0])]
+    recorded = [found for x, y in series if len((found := last_values(x, y))[0])]
     if not recorded:
         return np.empty(0), np.empty((0, 0))
     begin, end = max(x[0] for x, _ in recorded), min(x[-1] for x, _ in recorded)
@@ -91,7 +91,7 @@ def interpolate(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
     return points, np.array([np.interp(points, x, y) for x, y in recorded]).reshape(len(recorded), -1)
 
 
-def _last_values(x: FloatArray, y: FloatArray) -> Series:
+def last_values(x: FloatArray, y: FloatArray) -> Series:
     """Return the finite points of a series, with one value, the last, at each x."""
     finite = np.isfinite(x) & np.isfinite(y)
     x, y = x[finite], y[finite]
