@@ -20,7 +20,7 @@ _ROUNDING = 1e-12
 
 def price_of(cost: Cost, choices: Choices, amounts: IntArray) -> FloatArray:
     """Return what messages of these amounts cost, (...)."""
-    return np.asarray(cost(choices.components(amounts)), dtype=np.float64)
+    return np.asarray(cost(choices.sizes(amounts)), dtype=np.float64)
 
 
 def largest_within(cost: Cost, choices: Choices, limits: Number, dim: int) -> IntArray:
@@ -31,7 +31,7 @@ def largest_within(cost: Cost, choices: Choices, limits: Number, dim: int) -> In
     """
     shape = choices.energy.shape
     low = np.zeros(shape, dtype=np.int64)
-    high = np.where(pays(cost(np.ones(shape)), limits), dim, 0)
+    high = np.where(pays(cost(choices.sizes_of(np.ones(shape, dtype=np.int64))), limits), dim, 0)
     middle = high  # first whether everything is within the limit
     while (low < high).any():
         within = pays(price_of(cost, choices, choices.at_most(middle)), limits)
