@@ -260,48 +260,57 @@ def prepare(
     cut: Array,
     last: Array,
     levels: Array,
+    low: Array,
+    top: Array,
     bins: int,
     largest: float,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, Array, Array]:
     """The cells of the components of each row that are sent, and the means of the cells.
 
-    Sent are those with |b| > cut, or |b| = cut at an index of at most `last`.
+    Sent are those with |b| > cut, or |b| = cut at an index of at most `last`; low and top are the upper bits
+    of the smallest and the largest of them.
 
     Returns:
-        low (M,), the upper bits of the smallest that is sent; cell (M, bins), of each bin from there on; mean
-        (M, L), in the type of the vectors; and how many are in each cell, (M, L).
+        cell (M, bins), of each bin from `low` on; mean (M, L), in the type of the vectors; and how many are
+        in each cell, (M, L).
     """
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
     most = levels.max()
-    low = np.zeros(len(rows), dtype=np.int64)
     cells = np.zeros((len(rows), bins), dtype=np.int64)
     means = np.ones((len(rows), most), dtype=vectors.dtype)
     counts = np.zeros((len(rows), most), dtype=np.int64)
     for i in prange(len(rows)):
         vector, ordered = vectors[rows[i]], bits[rows[i]]
-        least, top = ~bits.dtype.type(0), bits.dtype.type(0)
-        for j in range(len(vector)):
-            size = abs(vector[j])
-            if size > cut[i] or (size == cut[i] and j <= last[i]):
-                code = ordered[j] & ~sign
-                least, top = min(least, code), max(top, code)
-        low[i] = int(least >> places)
-        span = int(top >> places) - low[i] + 1
+        limit, until, lowest, cell_of = cut[i], last[i], low[i], cells[i]
+        span = top[i] - lowest + 1
         for place in range(span):
-            cells[i, place] = place * levels[i] // span
+            cell_of[place] = place * levels[i] // span
         sums, scratch = np.zeros(most), np.empty(1)
         digits = scratch.view(np.int64)
         for j in range(len(vector)):
             size = abs(vector[j])
-            if size > cut[i] or (size == cut[i] and j <= last[i]):
-                cell = cells[i, int((ordered[j] & ~sign) >> places) - low[i]]
+            if size > limit or (size == limit and j <= until):
+                cell = cell_of[int((ordered[j] & ~sign) >> places) - lowest]
                 sums[cell] += np.float64(size)
                 counts[i, cell] += 1
         for cell in range(levels[i]):
             if counts[i, cell] > 0:
                 means[i, cell] = _short(sums[cell] / counts[i, cell], largest, scratch, digits)
-    return low, cells, means, counts
+    return cells, means, counts
+
+
+@njit(parallel=True, cache=True)
+def tops(bits: Array, shift: int, rows: Array) -> Array:
+    """The upper bits of the largest magnitude of each row, (M,)."""
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    found = np.zeros(len(rows), dtype=np.int64)
+    for i in prange(len(rows)):
+        ordered, largest = bits[rows[i]], bits.dtype.type(0)
+        for j in range(len(ordered)):
+            largest = max(largest, ordered[j] & ~sign)
+        found[i] = int(largest >> bits.dtype.type(shift))
+    return found
 
 
 @njit(parallel=True, cache=True)
