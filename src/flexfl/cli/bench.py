@@ -27,6 +27,10 @@ def bench(
         str,
         typer.Option("--scale", metavar="N,N,…", help="Numbers of clients to compare; none if empty."),
     ] = "100,1000,10000",
+    compressor: Annotated[
+        list[str] | None,
+        typer.Option("--compressor", metavar="KIND", help="Compare a compressor with top-k, and measure no more."),
+    ] = None,
     file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the results to this file, too.")
     ] = None,
@@ -34,10 +38,13 @@ def bench(
     """Compare the engine's speed with plain torch (the limit) and with the oracle, in one process."""
     from rich.console import Console
 
+    from flexfl.compress import COMPRESSORS
     from flexfl.experiments import bench as measured
     from flexfl.results.files import create_output_folder
 
     console = Console(highlight=False)
+    for kind in compressor or ():
+        COMPRESSORS.resolve(kind, "--compressor")
     sizes = [size.strip() for size in scale.split(",") if size.strip()]
     if wrong := [size for size in sizes if not size.isdigit() or int(size) < 10]:
         rule = "must list whole numbers ≥ 10"
@@ -47,9 +54,12 @@ def bench(
     results: dict[str, Any] = {}
     for name in measured.SHAPES if shape is ShapeName.all else [shape.value]:
         with console.status(f"measuring {name}"):
-            results[name] = measured.bench(name, clients=clients)
-        _show(console, results[name])
-    if sizes:
+            if compressor:
+                results[name] = measured.compressors(name, compressor, clients=clients)
+            else:
+                results[name] = measured.bench(name, clients=clients)
+        (_show_compressors if compressor else _show)(console, results[name])
+    if sizes and not compressor:
         with console.status("measuring scaling"):
             results["scaling"] = measured.scaling("fashion", [int(size) for size in sizes])
         console.print("[bold]scaling[/bold]  fashion")
@@ -82,3 +92,11 @@ def _show(console: Any, found: dict[str, Any]) -> None:
     share = f"{found['evaluation_share']:.0%} of a run that evaluates every 50 iterations"
     console.print(f"  evaluation     {found['evaluation_ms']:9.2f} ms   {share}")
     console.print(f"  memory         {found['rss_per_client_parameter']:9.2f} bytes per client and parameter")
+
+
+def _show_compressors(console: Any, found: list[dict[str, Any]]) -> None:
+    """Print how compressors compare on one shape."""
+    for row in found:
+        console.print(f"  {row['compressor']:<12} {row['ms']:9.2f} ms   {row['ratio']:.2f} × top-k")
+        stages = ", ".join(f"{stage} {ms:.2f}" for stage, ms in row["stages_ms"].items())
+        console.print(f"    stages (ms)  {stages}", soft_wrap=True)

@@ -11,7 +11,7 @@ import ctypes
 import gc
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,7 @@ from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.process import default_threads, threads
 from flexfl.sim.run import problem_of
 from flexfl.spec.load import load_spec
+from flexfl.spec.schema import parse
 from flexfl.streams import Streams
 
 WARM_UP = 200
@@ -115,6 +116,40 @@ def bench(shape: str, *, clients: int = 100, iterations: int = 100, oracle: bool
             seconds = _oracle(problem)
             result |= {"oracle_ms": 1e3 * seconds, "ratio_oracle": seconds / median(times)}
         return result
+
+
+def compressors(
+    shape: str, names: Sequence[str], *, clients: int = 100, iterations: int = 100
+) -> list[dict[str, Any]]:
+    """Milliseconds of an iteration with other compressors, and their ratio to top-k as the paper counts it.
+
+    All under the policy `price`. Others than top-k count the bits of their messages. They take turns, and the
+    ratio is the median over the rounds.
+    """
+    with threads(default_threads()):
+        watches = {}
+        for name in ("top-k", *(name for name in names if name != "top-k")):
+            counts = "components" if name == "top-k" else "bits"
+            up, down = {"kind": "fading", "counts": counts}, {"kind": "fading", "factor": 0.2, "counts": counts}
+            change = {
+                "control": {"policy": "price"},
+                "costs": {"uplink": up, "downlink": down},
+                "compress": dict.fromkeys(("uplink", "downlink"), {"kind": name}),
+            }
+            watches[name] = _Stopwatch(_warm(_problem(SHAPES[shape], clients, change)))
+        rounds = [
+            {name: [watch.step() for _ in range(max(2, iterations // _ROUNDS))] for name, watch in watches.items()}
+            for _ in range(_ROUNDS)
+        ]
+        return [
+            {
+                "compressor": name,
+                "ms": 1e3 * median(seconds for turn in rounds for seconds in turn[name]),
+                "ratio": median(median(turn[name]) / median(turn["top-k"]) for turn in rounds),
+                "stages_ms": watch.stages_ms,
+            }
+            for name, watch in watches.items()
+        ]
 
 
 def scaling(shape: str, sizes: Sequence[int] = SCALE, *, seconds: float = 3.0) -> list[dict[str, Any]]:
@@ -199,9 +234,10 @@ class _Stopwatch:
         return {stage: 1e3 * median(seconds) for stage, seconds in self._laps.items()}
 
 
-def _problem(shape: Shape, clients: int) -> Problem:
+def _problem(shape: Shape, clients: int, change: Mapping[str, Any] | None = None) -> Problem:
     """The paper's setting on random images; clients draw from a pool, so that memory is theirs alone."""
     spec = load_spec(shape.spec, [f"data.clients={clients}"])
+    spec = parse(spec.plain() | dict(change or {}))
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(_CLASSES), _POOL // _CLASSES)
     # Each class has its own picture, so that training finds something and ReLUs fall silent.
