@@ -72,35 +72,39 @@ class Levels:
         )
 
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
-        """Return the amount with the least objective: k at every edge of a bin, then all near the best one."""
+        """Return the amount with the least objective: k at every edge of a bin with every L, then near the best.
+        """
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
-        amount, least = 0, float(weigh(np.zeros(1, int), np.zeros(1, int), np.array([sizes.energy]))[0])
+        none = np.zeros(1, dtype=np.int64)
+        amount, least = 0, float(weigh(none, none, np.array([sizes.energy]))[0])
         if not len(edges):
             return amount
-        amount, least, place, near_enough = self._better(sizes, edges, weigh, amount, least)
+        every = np.arange(len(self.choices))
+        amount, least, place, choice, near_enough = self._better(sizes, edges, every, weigh, amount, least)
         if not near_enough:
             return amount
         first = edges[place - 1] if place > 0 else 0
         near = np.arange(first + 1, edges[min(place + 1, len(edges) - 1)] + 1)
-        return self._better(sizes, near, weigh, amount, least)[0]
+        return self._better(sizes, near, np.array([choice]), weigh, amount, least)[0]
 
     def _better(
-        self, sizes: _Sorted, k: IntArray, weigh: Weigh, amount: int, least: float
-    ) -> tuple[int, float, int, bool]:
-        """Return the better of an amount and those of these k, with its objective.
+        self, sizes: _Sorted, k: IntArray, choices: IntArray, weigh: Weigh, amount: int, least: float
+    ) -> tuple[int, float, int, int, bool]:
+        """Return the better of an amount and those of these k with these choices of L, and its objective.
 
-        Also the place of the best of these k, and whether it is better than the amount, or nearly.
+        Also place and choice of the best of these, and whether it is better than the amount, or nearly.
         """
-        kept, nbytes = sizes.at(k)
-        value = weigh(np.repeat(k, len(self.choices)), nbytes.reshape(-1), kept.reshape(-1))
+        kept, nbytes = (found[:, choices] for found in sizes.at(k))
+        value = weigh(np.repeat(k, len(choices)), nbytes.reshape(-1), kept.reshape(-1))
         found = int(np.argmin(value))
-        place, choice = divmod(found, len(self.choices))
+        place, choice = found // len(choices), int(choices[found % len(choices)])
         candidate = (int(k[place]) - 1) * len(self.choices) + choice + 1
         if value[found] < least or (value[found] == least and candidate < amount):
-            return candidate, float(value[found]), place, True
-        taken = weigh(np.zeros(1, int), np.zeros(1, int), np.array([sizes.energy - kept.flat[found]]))[0]
-        return amount, least, place, bool(value[found] < least + NEAR * taken)
+            return candidate, float(value[found]), place, choice, True
+        none = np.zeros(1, dtype=np.int64)
+        taken = weigh(none, none, np.array([sizes.energy - kept.flat[found]]))[0]
+        return amount, least, place, choice, bool(value[found] < least + NEAR * taken)
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         k, levels = self.meaning(amount)

@@ -41,12 +41,12 @@ def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
 
 @njit(parallel=True, cache=True)
 def histograms(
-    vectors: Array, bits: Array, shift: int, rows: Array, floor: Array, bins: int
+    vectors: Array, bits: Array, shift: int, rows: Array, bins: int
 ) -> tuple[Array, Array]:
     """Number, sum of magnitudes and sum of squares of the components of each row in each bin, (M, bins, 3).
 
     Bin n has the magnitudes whose upper bits are top − (bins − 1) + n, where top (M,) are those of the
-    largest. Components of at most floor[i] are left out.
+    largest.
     """
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
@@ -58,15 +58,14 @@ def histograms(
         for j in range(len(ordered)):
             largest = max(largest, ordered[j] & ~sign)
         top[i] = int(largest >> places)
-        first, least = int(top[i]) - (bins - 1), floor[i]
+        first = int(top[i]) - (bins - 1)
         for j in range(len(vector)):
-            if abs(vector[j]) > least:
-                place = int((ordered[j] & ~sign) >> places) - first
-                size = np.float64(abs(vector[j]))
-                if place >= 0:
-                    histogram[place, 0] += 1.0
-                    histogram[place, 1] += size
-                    histogram[place, 2] += size * size
+            place = int((ordered[j] & ~sign) >> places) - first
+            size = np.float64(abs(vector[j]))
+            if place >= 0 and size > 0:
+                histogram[place, 0] += 1.0
+                histogram[place, 1] += size
+                histogram[place, 2] += size * size
     return found, top
 
 
@@ -87,13 +86,15 @@ def _upper_cells(
 ) -> tuple[float, float, int]:
     """What all cells but the lowest leave behind, Σ log2 n_c!, and the bin at which they begin.
 
-    The L cells are over the `span` highest bins; suffix are number, sum and squares of the components in
+    The L cells, a power of 2, are over the `span` highest bins; suffix are number, sum and squares of the components in
     bins from each one on, (bins + 1, 3). Cell c begins at the first bin with (u − low)·L ≥ c·span.
     """
-    end = len(suffix) - 1
+    end, shift = len(suffix) - 1, 0
+    while 1 << shift < levels:
+        shift += 1
     kept, orders, stop, low = 0.0, 0.0, end, end - span
     for cell in range(levels - 1, 0, -1):
-        begin = low + (cell * span + levels - 1) // levels
+        begin = low + ((cell * span + levels - 1) >> shift)
         n = int(suffix[begin, 0] - suffix[stop, 0])
         s, q = suffix[begin, 1] - suffix[stop, 1], suffix[begin, 2] - suffix[stop, 2]
         left, order = _cell(n, s, q, factorials, largest, scratch, bits)
@@ -187,31 +188,32 @@ def within_bins(
     low: Array,
     histogram: Array,
     energy: Array,
+    choice: Array,
     choices: Array,
     factorials: Array,
     places: Array,
     bases: Array,
     largest: float,
     longest: int,
-) -> tuple[Array, Array, Array, Array]:
-    """‖b − v‖² and bytes of the messages that end within the bins from high[i] down to low[i].
+) -> tuple[Array, Array, Array, Array, Array]:
+    """‖b − v‖² and bytes of the messages that end within the bins from high[i] down to low[i], for one L each.
 
     Returns:
-        k (M, longest), 0 where there are fewer; kept (M, longest, C), ∞ there; nbytes (M, longest, C); and
-        the magnitude of the k-th component (M, longest).
+        k (M, longest), 0 where there are fewer; kept (M, longest), ∞ there; nbytes (M, longest); the
+        magnitude of the k-th component (M, longest); and the sum of the magnitudes up to it (M, longest).
     """
     bins = histogram.shape[1]
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     moved = bits.dtype.type(shift)
     ks = np.zeros((len(rows), longest), dtype=np.int64)
-    kept = np.full((len(rows), longest, len(choices)), np.inf)
-    nbytes = np.zeros((len(rows), longest, len(choices)), dtype=np.int64)
-    last = np.zeros((len(rows), longest), dtype=vectors.dtype)
+    kept = np.full((len(rows), longest), np.inf)
+    nbytes = np.zeros((len(rows), longest), dtype=np.int64)
+    last, sums = np.zeros((len(rows), longest), dtype=vectors.dtype), np.zeros((len(rows), longest))
     for i in prange(len(rows)):
         scratch = np.empty(1)
         digits = scratch.view(np.int64)
         vector, ordered = vectors[rows[i]], bits[rows[i]]
-        first = int(top[i]) - (bins - 1)
+        first, levels, base = int(top[i]) - (bins - 1), choices[choice[i]], bases[choice[i]]
         suffix = _suffixes(histogram[i])
         least = max(bits.dtype.type(1), bits.dtype.type(low[i] + first) << moved)
         beyond = bits.dtype.type(high[i] + 1 + first) << moved
@@ -224,31 +226,52 @@ def within_bins(
                 found += 1
         inside.sort()
         n, s, q = int(suffix[high[i] + 1, 0]), suffix[high[i] + 1, 1], suffix[high[i] + 1, 2]
-        place = high[i] + 1
-        left, orders = np.zeros(len(choices)), np.zeros(len(choices))
-        begins = np.zeros(len(choices), dtype=np.int64)
+        place, left, orders, begin = high[i] + 1, 0.0, 0.0, 0
         for at in range(found):  # the largest first
             size = np.float64(inside[found - 1 - at])
             n, s, q = n + 1, s + size, q + size * size
             if n > suffix[place, 0]:
                 while n > suffix[place, 0]:
                     place -= 1
-                for c in range(len(choices)):
-                    left[c], orders[c], begins[c] = _upper_cells(
-                        choices[c], bins - place, suffix, factorials, largest, scratch, digits
-                    )
-            ks[i, at], last[i, at] = n, inside[found - 1 - at]
-            unsent = max(0.0, energy[i] - q)
-            for c in range(len(choices)):
-                begin = begins[c]
-                upper = int(suffix[begin, 0])
-                lowest, order = _cell(
-                    n - upper, s - suffix[begin, 1], q - suffix[begin, 2],
-                    factorials, largest, scratch, digits,
-                )  # fmt: skip
-                kept[i, at, c] = unsent + left[c] + lowest
-                nbytes[i, at, c] = _size(choices[c], n, orders[c] + order, factorials, places, bases[c])
-    return ks, kept, nbytes, last
+                left, orders, begin = _upper_cells(
+                    levels, bins - place, suffix, factorials, largest, scratch, digits
+                )
+            inner, total, square = n - int(suffix[begin, 0]), s - suffix[begin, 1], q - suffix[begin, 2]
+            lowest, order = _cell(inner, total, square, factorials, largest, scratch, digits)
+            ks[i, at], last[i, at], sums[i, at] = n, inside[found - 1 - at], s
+            kept[i, at] = max(0.0, energy[i] - q) + left + lowest
+            nbytes[i, at] = _size(levels, n, orders + order, factorials, places, base)
+    return ks, kept, nbytes, last, sums
+
+
+@njit(cache=True)
+def means_of(
+    histogram: Array, place: Array, k: Array, sums: Array, levels: Array, like: Array, largest: float
+) -> Array:
+    """The means of the cells of what each row sends, (M, L), in the type of `like`.
+
+    What is sent begins in the bin `place`, has k components, and magnitudes with that sum.
+    """
+    means = np.ones((len(k), levels.max()), dtype=like.dtype)
+    scratch = np.empty(1)
+    bits = scratch.view(np.int64)
+    for i in range(len(k)):
+        suffix = _suffixes(histogram[i])
+        end = len(suffix) - 1
+        span, higher, more = end - place[i], 0.0, 0.0
+        for cell in range(levels[i] - 1, -1, -1):
+            begin = place[i] + (cell * span + levels[i] - 1) // levels[i]
+            n, s = (suffix[begin, 0], suffix[begin, 1]) if cell > 0 else (float(k[i]), sums[i])
+            if n > higher:
+                means[i, cell] = _short((s - more) / (n - higher), largest, scratch, bits)
+            higher, more = n, s
+    return means
+
+
+@njit(cache=True)
+def _cells(span: int, levels: int) -> Array:
+    """The cell of each of the bins that are sent, the lowest first: `compress.levels.cells_of`."""
+    return np.arange(span) * levels // span
 
 
 @njit(parallel=True, cache=True)
@@ -262,42 +285,32 @@ def prepare(
     levels: Array,
     low: Array,
     top: Array,
-    bins: int,
     largest: float,
-) -> tuple[Array, Array, Array]:
-    """The cells of the components of each row that are sent, and the means of the cells.
+) -> tuple[Array, Array]:
+    """The means of the cells of what each row sends, and how many components they have, (M, L).
 
     Sent are those with |b| > cut, or |b| = cut at an index of at most `last`; low and top are the upper bits
     of the smallest and the largest of them.
-
-    Returns:
-        cell (M, bins), of each bin from `low` on; mean (M, L), in the type of the vectors; and how many are
-        in each cell, (M, L).
     """
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
     most = levels.max()
-    cells = np.zeros((len(rows), bins), dtype=np.int64)
     means = np.ones((len(rows), most), dtype=vectors.dtype)
     counts = np.zeros((len(rows), most), dtype=np.int64)
     for i in prange(len(rows)):
         vector, ordered = vectors[rows[i]], bits[rows[i]]
-        limit, until, lowest, cell_of = cut[i], last[i], low[i], cells[i]
-        span = top[i] - lowest + 1
-        for place in range(span):
-            cell_of[place] = place * levels[i] // span
         sums, scratch = np.zeros(most), np.empty(1)
-        digits = scratch.view(np.int64)
+        digits, cell_of = scratch.view(np.int64), _cells(top[i] - low[i] + 1, levels[i])
         for j in range(len(vector)):
             size = abs(vector[j])
-            if size > limit or (size == limit and j <= until):
-                cell = cell_of[int((ordered[j] & ~sign) >> places) - lowest]
+            if size > cut[i] or (size == cut[i] and j <= last[i]):
+                cell = cell_of[int((ordered[j] & ~sign) >> places) - low[i]]
                 sums[cell] += np.float64(size)
                 counts[i, cell] += 1
         for cell in range(levels[i]):
             if counts[i, cell] > 0:
                 means[i, cell] = _short(sums[cell] / counts[i, cell], largest, scratch, digits)
-    return cells, means, counts
+    return means, counts
 
 
 @njit(parallel=True, cache=True)
@@ -321,8 +334,9 @@ def move(
     rows: Array,
     cut: Array,
     last: Array,
+    levels: Array,
     low: Array,
-    cells: Array,
+    top: Array,
     means: Array,
     weights: Array,
     total: Array,
@@ -334,17 +348,21 @@ def move(
     dim = residual.shape[1]
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
+    arrived = np.zeros((len(rows), int((top - low).max()) + 1), dtype=residual.dtype)  # by bin
+    for i in range(len(rows)):
+        span = int(top[i] - low[i]) + 1
+        arrived[i, :span] = means[i][_cells(span, levels[i])]
     for block in prange((dim + _BLOCK - 1) // _BLOCK):
         begin = block * _BLOCK
         sums = total[begin : begin + _BLOCK]
         for i in range(len(rows)):
             vector = residual[rows[i]][begin : begin + _BLOCK]
             ordered = bits[rows[i]][begin : begin + _BLOCK]
-            limit, until, weight, lowest = cut[i], last[i] - begin, weights[i], low[i]
+            limit, until, weight, lowest, values = cut[i], last[i] - begin, weights[i], low[i], arrived[i]
             for j in range(len(vector)):
                 size = abs(vector[j])
                 if size > limit or (size == limit and j <= until):
-                    mean = means[i, cells[i, int((ordered[j] & ~sign) >> places) - lowest]]
+                    mean = values[int((ordered[j] & ~sign) >> places) - lowest]
                     value = -mean if vector[j] < 0 else mean
                     sums[j] += weight * value
                     vector[j] -= value

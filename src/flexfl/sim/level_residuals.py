@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
 from flexfl.compress.base import Offers, Weighed
-from flexfl.compress.levels import BINS, DIGITS, NEAR, Levels
+from flexfl.compress.levels import BINS, DIGITS, NEAR, Levels, bins_of
 from flexfl.compress.message import (
     HEADER_BYTES,
     levels_bytes,
@@ -24,8 +24,8 @@ from flexfl.streams import Moment
 
 _BITS = 6.0
 """About what a component takes, with its place: the threshold that rows are measured against."""
-_AT_ONCE = 256
-"""Rows whose histograms are made at once: some megabytes."""
+_AT_ONCE = 2**24
+"""Components of rows that are looked at together: what is noted of them takes some ten megabytes."""
 
 
 class LevelResiduals(Residuals):
@@ -63,6 +63,7 @@ class LevelResiduals(Residuals):
         # What `least` has found in this iteration.
         self._found, self._found_bytes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._found_cut, self._found_top = np.zeros(count, dtype=self._dtype), np.zeros(count, dtype=np.int64)
+        self._found_means = np.zeros((count, int(self._choices[-1])), dtype=self._dtype)
 
     def expect(self, cut: Number, moment: Moment | None = None) -> None:
         """Begin an iteration; a component takes less than one word."""
@@ -82,7 +83,7 @@ class LevelResiduals(Residuals):
         energy = self.energy.reshape(-1)[objective.places]  # now all rows are known
         best, kept = np.zeros(len(reach), dtype=np.int64), energy.copy()
         columns = np.flatnonzero((energy > 0) & (reach > 0))
-        at_once = min(_AT_ONCE, self._at_once)
+        at_once = max(1, min(_AT_ONCE // self._dim, self._at_once))
         for begin in range(0, len(columns), at_once):
             part = columns[begin : begin + at_once]
             best[part], kept[part] = self._least_of(objective.of(part), reach[part])
@@ -91,10 +92,8 @@ class LevelResiduals(Residuals):
 
     def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
         rows = objective.places
-        # Where more than can be worth sending are above the threshold, those below it need not be counted.
-        floor = np.where(self._count[rows] >= reach, self._seen_cut[rows], 0).astype(self._dtype)
         bits = self._bits(self._rows), self._upper
-        histogram, top = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)
+        histogram, top = level_kernels.histograms(self._rows, *bits, rows, BINS)
         energy = self._energy[rows]
         ids, k, left, nbytes = level_kernels.at_edges(histogram, energy, reach, *self._tables)
         nothing = objective.of_sizes(np.zeros((1, len(rows))), energy[None])[0]
@@ -102,42 +101,67 @@ class LevelResiduals(Residuals):
         value, amounts, kept, size, place = edge
         taken = objective.of_sizes(np.zeros((1, len(rows))), (energy - kept)[None])[0]
         word = self._bits(self._rows).dtype.type
-        first = ids[np.arange(len(rows)), place] + top - (BINS - 1)
+        lowest = ids[np.arange(len(rows)), place]
+        first = lowest + top - (BINS - 1)
         # All that are sent are above the cut; of those below it none is.
         cut = ((first.astype(word) << word(self._upper)) - word(1)).view(self._dtype)
+        sums = np.where(np.arange(BINS) >= lowest[:, None], histogram[..., 1], 0.0)[:, ::-1].cumsum(axis=1)[:, -1]
         near = np.flatnonzero(value < nothing + NEAR * taken)
         if len(near):
             high = ids[near, place[near]]
             after = ids[near, np.minimum(place[near] + 1, ids.shape[1] - 1)]
             low = np.where(after < 0, high, after)
-            number = histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)
-            bins = histogram[near], energy[near]
-            found = level_kernels.within_bins(
-                self._rows, *bits, rows[near], top[near], high, low, *bins, *self._tables, int(number.max())
-            )
-            closer = self._best(objective.of(near), *found[:3])
+            longest = (histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)).max()
+            of_near = rows[near], top[near], high, low, histogram[near], energy[near]
+            choice = (amounts[near] - 1) % len(self._choices)
+            found = level_kernels.within_bins(self._rows, *bits, *of_near, choice, *self._tables, int(longest))
+            closer = self._best(objective.of(near), *found[:3], choice)
             better = (closer[0] < value[near]) | ((closer[0] == value[near]) & (closer[1] < amounts[near]))
             for old, new in zip((value, amounts, kept, size), closer, strict=False):
                 old[near] = np.where(better, new, old[near])
+            at = np.arange(len(near)), closer[4]
             cut[near] = np.where(better, _below(found[3], closer[4]), cut[near])
+            sums[near] = np.where(better, found[4][at], sums[near])
+            bins = bins_of(found[3][at]) - top[near] + BINS - 1
+            lowest[near] = np.where(better, bins, lowest[near])
         sends = value < nothing
         amounts, kept = np.where(sends, amounts, 0), np.where(sends, kept, energy)
         self._found[rows], self._found_bytes[rows] = amounts, size
         self._found_cut[rows], self._found_top[rows] = cut, top
+        if (senders := np.flatnonzero(sends)).size:
+            k, choice = np.divmod(amounts[senders] - 1, len(self._choices))
+            means = level_kernels.means_of(
+                histogram[senders],
+                lowest[senders],
+                k + 1,
+                sums[senders],
+                self._choices[choice],
+                self._cut,
+                self._largest,
+            )
+            self._found_means[rows[senders], : means.shape[1]] = means
         return amounts, kept
 
     def _best(
-        self, objective: Weighed, k: IntArray, left: FloatArray, nbytes: IntArray
+        self,
+        objective: Weighed,
+        k: IntArray,
+        left: FloatArray,
+        nbytes: IntArray,
+        choice: IntArray | None = None,
     ) -> tuple[FloatArray, IntArray, FloatArray, IntArray, IntArray]:
-        """Return objective, amount, ‖b − v‖², bytes and place of the best of k (M, A) and L, of each row."""
-        rows, choices = len(k), len(self._choices)
-        components = np.repeat(k, choices, axis=1)
+        """Return objective, amount, ‖b − v‖², bytes and place of the best of k, (M, A), of each row.
+
+        With every choice of L, (M, A, C), or one for each row.
+        """
+        rows, number = len(k), len(self._choices) if choice is None else 1
+        components = np.repeat(k, number, axis=1)
         left, nbytes = left.reshape(rows, -1), nbytes.reshape(rows, -1)
         values = objective.of_sizes(size_in(self.counts, components, nbytes).T, left.T).T
         values = np.where(components > 0, values, np.inf)
         least, each = values.argmin(axis=1), np.arange(rows)
-        place, choice = np.divmod(least, choices)
-        amounts = (k[each, place] - 1) * choices + choice + 1
+        place, found = np.divmod(least, number)
+        amounts = (k[each, place] - 1) * len(self._choices) + (found if choice is None else choice) + 1
         return values[each, least], amounts, left[each, least], nbytes[each, least], place
 
     def everything(self) -> IntArray:
@@ -150,10 +174,9 @@ class LevelResiduals(Residuals):
     def _sendable(self) -> IntArray:
         """Return how many components of each row can be sent."""
         found = np.zeros(len(self._rows), dtype=np.int64)
-        for rows in self._parts(np.arange(len(self._rows))):
+        for rows in self._parts(np.arange(len(found))):
             bits = self._bits(self._rows), self._upper
-            floor = np.zeros(len(rows), dtype=self._dtype)
-            found[rows] = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)[0][..., 0].sum(axis=1)
+            found[rows] = level_kernels.histograms(self._rows, *bits, rows, BINS)[0][..., 0].sum(axis=1)
         return found
 
     def offers(self, place: int) -> Offers:
@@ -178,31 +201,29 @@ class LevelResiduals(Residuals):
         size = np.where((listed > 0) & (listed == self._found), self._found_bytes, 0)
         others = np.flatnonzero((listed > 0) & (listed != self._found))
         if len(others):
-            counts = self._prepared(others, listed[others])[-1]
+            chosen = self._chosen(others, listed[others])
+            counts = level_kernels.prepare(self._rows, *chosen, self._largest)[1]
             for row, amount, cells in zip(others.tolist(), listed[others].tolist(), counts, strict=True):
                 levels = self._compressor.meaning(amount)[1]
                 table = table_bytes(levels, "short", self._dtype)
                 size[row] = levels_bytes(cells[:levels], self._dim, table)
         return size.reshape(self._shape)
 
-    def _prepared(self, rows: IntArray, amounts: IntArray) -> tuple[NDArray[Any], ...]:
-        """Return cut, last, lowest bin, cells, means and counts of what these rows send."""
+    def _chosen(self, rows: IntArray, amounts: IntArray) -> tuple[Any, ...]:
+        """Return what says which components these rows send, as the passes take it."""
         k, choice = np.divmod(amounts - 1, len(self._choices))
-        bits, levels = (self._bits(self._rows), self._upper), self._choices[choice]
+        bits = self._bits(self._rows), self._upper
         cut, last = self._found_cut[rows], np.full(len(rows), -1, dtype=np.int64)
-        top = self._found_top[rows]
-        unknown = np.flatnonzero((self._found[rows] != amounts) | np.isnan(cut))
-        if len(unknown):
-            cut[unknown], last[unknown] = self._find_cuts(rows[unknown], k[unknown] + 1)
-            top[unknown] = level_kernels.tops(*bits, rows[unknown])
+        top, known = self._found_top[rows], self._found[rows] == amounts
+        unsaid = np.flatnonzero(~known | np.isnan(cut))
+        if len(unsaid):
+            cut[unsaid], last[unsaid] = self._find_cuts(rows[unsaid], k[unsaid] + 1)
+            top[unsaid] = level_kernels.tops(*bits, rows[unsaid])
         # The smallest that is sent: equal to the cut if `last` says so, else above it.
         word = bits[0].dtype.type
         least = cut.view(bits[0].dtype) + np.where(last < 0, word(1), word(0))
         low = (least >> word(self._upper)).astype(np.int64)
-        cells = level_kernels.prepare(
-            self._rows, *bits, rows, cut, last, levels, low, top, BINS, self._largest
-        )
-        return cut, last, low, *cells
+        return *bits, rows, cut, last, self._choices[choice], low, top
 
     def hand_over(self, amounts: IntArray, weights: Number, total: Vectors) -> None:
         """Move what is sent out of each row and add it, weighted, to `total`."""
@@ -210,12 +231,17 @@ class LevelResiduals(Residuals):
         senders = np.flatnonzero(listed)
         _ = self.energy  # now all rows are known
         each = np.broadcast_to(weights, self._shape).reshape(-1)
-        for part in self._parts(senders):
-            cut, last, low, cells, means, _ = self._prepared(part, listed[part])
-            bits = self._bits(self._rows), self._upper
-            level_kernels.move(
-                self._rows, *bits, part, cut, last, low, cells, means, each[part], total
-            )
+        at_once = max(1, min(_AT_ONCE // self._dim, self._at_once))
+        for begin in range(0, len(senders), at_once):
+            part = senders[begin : begin + at_once]
+            chosen, means = self._chosen(part, listed[part]), self._found_means[part]
+            others = np.flatnonzero(self._found[part] != listed[part])
+            if len(others):
+                own = chosen[:2] + tuple(array[others] for array in chosen[2:])
+                found = level_kernels.prepare(self._rows, *own, self._largest)[0]
+                means[others, : found.shape[1]] = found
+            level_kernels.move(self._rows, *chosen, means, each[part], total)
+            self._leave_memory()
         self._found[:] = 0
         if len(senders):
             self._measure(senders)
