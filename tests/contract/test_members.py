@@ -40,6 +40,8 @@ MORE = {
         {"trace": [1, 0, 1]},
         {"trace": {"values": [0, 1], "random_start": True}, "cost": "device"},
     ],
+    "sampled": [{}, {"participation": [0.1, 0.3, 0.5, 1.0], "send_ratio": 0.3}],
+    "paced": [{}, {"send_ratio": 0.1}],
     "online": [{}, {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}, "initial_queue": {"compute": 0.0}}],
 }
 

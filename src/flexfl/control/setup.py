@@ -23,6 +23,7 @@ from flexfl.control.queues import VirtualQueue
 from flexfl.control.shared import CHARGED, SharedQueues
 from flexfl.control.timing import Timing
 from flexfl.costs.base import CostModel
+from flexfl.learning_rate import Constant, Factor, Schedule, factor_of
 from flexfl.streams import Entities, Streams
 
 
@@ -41,6 +42,7 @@ class Setup:
         importance: N·w, how much each client counts in f; one for all or one for each client.
         clock: of the run; of a simulation, its `Timing` until it has `started`.
         duration: seconds by the clock after which the run ends, if T iterations have not ended it.
+        schedule: of the learning rate.
     """
 
     policy: Policy
@@ -53,6 +55,12 @@ class Setup:
     joint: Mapping[str, JointBudget] = field(default_factory=dict)
     clock: Clock = field(default_factory=NoClock)
     duration: float = math.inf
+    schedule: Schedule = field(default_factory=Constant)
+
+    @property
+    def factor(self) -> Factor:
+        """η_t/η of the schedule, by iteration."""
+        return factor_of(self.schedule, self.iterations)
 
     def started(self, clients: int, dim: int) -> Setup:
         """Return the same with a clock of its own for a simulation of N clients and D parameters."""
@@ -79,6 +87,7 @@ class Setup:
                 for knob, cost in budget.costs.items()
             },
             **{f"clock.{knob}": time for knob, time in timed.items()},
+            "schedule": self.schedule,
         }
 
     def joint_queues(self, who: Entities | None = None) -> JointQueues:
@@ -190,8 +199,10 @@ class Setup:
             entities,
             self.budgets.get(role),
             self.iterations,
-            getattr(self.costs[role], "mean_cost", None),
+            getattr(self.costs.get(role), "mean_cost", None),
             np.asarray(1.0) if entities.server else entities.pick(self.importance),
-            None if joint is None else joint.view(role, entities),
+            None if joint is None else joint.view(role, entities, self.factor),
             allowance=self.allowance(role, entities),
+            factor=self.factor,
+            computing=self._scope("compute", entities, None) if role == "uplink" else None,
         )

@@ -18,7 +18,7 @@ from flexfl.control.setup import Setup
 from flexfl.control.timing import Timing, seconds_of
 from flexfl.costs.base import CostModel
 from flexfl.counting import Counts, size_in
-from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, in_words
+from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, ScheduleError, in_words
 from flexfl.parameters import KNOBS
 from flexfl.streams import Entities, Moment, Streams
 
@@ -43,7 +43,7 @@ def check_setup(setup: Setup, clients: int, dim: int) -> None:
         faults += [] if knob == "compute" else _compressor(setup, moment)
         if not faults:  # else they would show here again
             faults += _policy(replace(setup, streams=streams), moment)
-    faults += _times(setup, clients, dim)
+    faults += _times(setup, clients, dim) + _schedule(setup)
     if faults:
         raise InputError(faults, "the costs, the policy and the compressors")
 
@@ -54,7 +54,7 @@ def _attempt(field: str, rule: str, thing: object, remedy: str, work: Callable[[
         work()
     except InputError as error:
         return list(error.faults)
-    except (CostError, DecisionError, RuleError) as error:  # which say it all themselves
+    except (CostError, DecisionError, RuleError, ScheduleError) as error:  # which say it all themselves
         return [Fault(field, "is refused", type(thing).__name__, str(error))]
     except Exception as error:
         return [Fault(field, f"{rule} ({in_words(error)})", type(thing).__name__, remedy)]
@@ -95,6 +95,17 @@ def _times(setup: Setup, clients: int, dim: int) -> list[Fault]:
         remedy = "see flexfl.costs.Cost: amounts are arrays, their last axes the entities"
         faults += _attempt(f"clock.{knob}", rule, model, remedy, work)
     return faults
+
+
+def _schedule(setup: Setup) -> list[Fault]:
+    """Return the fault of a schedule whose factor is not a number > 0, at some places of the run."""
+
+    def work() -> None:
+        for t in sorted({0, setup.iterations // 2, max(0, setup.iterations - 1)}):
+            setup.factor(t)
+
+    rule, remedy = "must give a factor for every iteration", "see flexfl.learning_rate.Schedule"
+    return _attempt("train.schedule", rule, setup.schedule, remedy, work)
 
 
 def _compressor(setup: Setup, moment: Moment) -> list[Fault]:

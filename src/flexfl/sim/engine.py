@@ -7,7 +7,7 @@ place, selection by threshold in fused passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,16 @@ from flexfl.control.knobs import Computing, Sending
 from flexfl.control.timing import VirtualClock
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
+from flexfl.learning_rate import LearningRate
 from flexfl.mapped import leave_memory
 from flexfl.models.flat import own_generator, seed_generator
+from flexfl.sim.averaged import Averaged
 from flexfl.sim.flight import InFlight
 from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, Vmapped, choose
 from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
 from flexfl.sim.plain_residuals import residuals_for
 from flexfl.sim.problem import Problem as Problem
+from flexfl.sim.vectors import numpy_dtype, on_host, some_rows
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities
 from flexfl.trees import Tree, converted, gathered
@@ -40,7 +43,7 @@ Lap = Callable[[str], None]
 
 
 class Engine:
-    """Holds x, r and all e; `step` runs one iteration and returns its record."""
+    """Holds x, r and all e, in `average` x̄; `step` runs one iteration and returns its record."""
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Engine:
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
         self._downlink = setup.sender("downlink", server, self.dim, self.joint)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
-        self._itemsize = x.element_size()
+        self._itemsize, self._dtype = x.element_size(), numpy_dtype(x)
         self._x: Any = x.numpy() if self._by_numba else x
         e: Any = residuals if residuals is not None else x.new_zeros((self.clients, self.dim))
         r: Any = torch.zeros_like(x)
@@ -85,6 +88,8 @@ class Engine:
         # b and e, a and r share their memory: what is not sent stays where it is.
         self._b = residuals_for(self._uplink.compressor, e, counts=self._uplink.counts, empty=True)
         self._a = residuals_for(self._downlink.compressor, r, counts=self._downlink.counts, empty=True)
+        self._rate = LearningRate(problem.learning_rate, setup.factor)
+        self.average = Averaged(self._x) if problem.average else None
         self.iteration = 0
         self._choose_gradients(gradients)
 
@@ -113,12 +118,12 @@ class Engine:
         Returns:
             The record that `results.columns` describes.
         """
-        t, w = self.iteration, self._problem.weights
+        t, w, eta = self.iteration, self._problem.weights, self._rate.at(self.iteration)
         away = None if self._clock is None else self._clock.begin(t)
         computing = self._compute.decide(t, away)  # P3.1, (16), line 5
         lap("who computes")
         self._b.expect(*self._uplink.prepare(t))
-        loss = self._accumulate(computing, lap)  # line 6: b = e − (η·𝟙/q)·g
+        loss = self._accumulate(computing, eta, lap)  # line 6: b = e − (η·𝟙/q)·g
         up = self._uplink.decide(t, self._b, away)  # P3.2, (17)
         self._refuse_non_finite("client {}", "the gradient", self._b.energy)
         lap("what to send")
@@ -132,6 +137,10 @@ class Engine:
         self._refuse_non_finite("the server", "the aggregated update", self._a.energy)
         u = self._a.take(down.amounts)  # lines 11–12: r = a − u
         u.add_to(self._x)  # line 14: x = x + u
+        senders = int(np.count_nonzero(up.components))
+        self._rate.add(senders / self.clients)
+        if self.average is not None:
+            self.average.add(self._x, t)
         if self.joint.budgets:
             self.joint.close()
         if self._clock is not None:
@@ -142,7 +151,8 @@ class Engine:
             "iteration": t,
             "clock": self._downlink.seconds,
             "batch_loss": loss,
-            "senders": int(np.count_nonzero(up.components)),
+            "senders": senders,
+            "learning_rate": eta,
             "uplink_objective": self._b.energy.copy(),  # ‖b − v‖²
             "downlink_objective": float(self._a.energy),  # ‖a − u‖²
             **computing.record(),
@@ -157,7 +167,7 @@ class Engine:
         for n in arrivals.late.tolist():
             message, alone = self._x * 0, np.where(np.arange(self.clients) == n, up.amounts, 0)
             self._b.take(alone).add_to(message)
-            self._flight.launch(n, _on_host(message))
+            self._flight.launch(n, on_host(message))
             arrived = arrived - alone
         return arrived
 
@@ -169,24 +179,24 @@ class Engine:
     @property
     def params(self) -> NDArray[Any]:
         """x, (D,)."""
-        return _on_host(self._x)
+        return on_host(self._x)
 
     @property
     def server_residual(self) -> NDArray[Any]:
         """r, (D,)."""
-        return _on_host(self._a.vectors)
+        return on_host(self._a.vectors)
 
     @property
     def client_residual(self) -> NDArray[Any]:
         """e, (N, D)."""
-        return _on_host(self._b.vectors)
+        return on_host(self._b.vectors)
 
     def conserved(self) -> FloatArray:
         """x + r + Σ w·(e + in flight), (D,): moves only by the applied gradients, whatever was sent."""
         total = self.params + self.server_residual.astype(np.float64)
         total += self._flight.total(self._problem.weights)
         residuals = self.client_residual
-        for rows in self._some_rows():
+        for rows in some_rows(residuals, _GRADIENT_BYTES):
             total += self._problem.weights[rows] @ residuals[rows].astype(np.float64)
             leave_memory(residuals)
         return np.asarray(total)
@@ -207,7 +217,7 @@ class Engine:
     def _knobs(self) -> dict[str, Any]:
         knobs = {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
         timed = {} if self._clock is None else {"clock": self._clock, "flight": self._flight}
-        return {**knobs, "joint": self.joint, **timed}
+        return {**knobs, "joint": self.joint, **timed, "rate": self._rate, "average": self.average}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state; one that does not fit raises ValueError and changes nothing."""
@@ -226,7 +236,7 @@ class Engine:
         self._x[:] = self._native(state["params"])
         self._a.vectors[:] = self._native(state["server_residual"])
         e = self._b.vectors
-        for rows in self._some_rows():
+        for rows in some_rows(e, _GRADIENT_BYTES):
             e[rows] = self._native(state["client_residual"][rows])
             leave_memory(state["client_residual"])
             if isinstance(e, np.ndarray):
@@ -236,11 +246,6 @@ class Engine:
         self._batches.used[:] = state["batches_used"]
         self.iteration = int(state["iteration"][0])
 
-    def _some_rows(self) -> Iterator[slice]:
-        at_once = max(1, _GRADIENT_BYTES // (self._itemsize * self.dim))
-        for begin in range(0, self.clients, at_once):
-            yield slice(begin, begin + at_once)
-
     def _native(self, values: NDArray[Any]) -> Any:
         """As the arrays of this engine are kept."""
         return values if self._by_numba else torch.tensor(values, device=self._device)
@@ -249,12 +254,12 @@ class Engine:
         """Leave the module as it was found; a later step takes hold of it again."""
         self.gradients.release()
 
-    def _accumulate(self, computing: Computing, lap: Lap) -> float:
+    def _accumulate(self, computing: Computing, eta: float, lap: Lap) -> float:
         """Add −(η/q)·g to the residual of each client that computes; return the mean of their losses."""
         clients = computing.computed.nonzero()[0]
         if not len(clients):
             return float("nan")
-        step = -self._problem.learning_rate / computing.prob  # of those who compute: 𝟙 = 1
+        step = -eta / computing.prob  # of those who compute: 𝟙 = 1
         total = 0.0
         if self._draws:
             seed_generator(self._streams.torch_seed("dropout", self.iteration), self._device)
@@ -289,7 +294,7 @@ class Engine:
 
     def _enter(self, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
         """b[rows] += step·g, parameter by parameter."""
-        model, factor, into = self._problem.model, step.astype(_numpy_dtype(self._x)), self._b
+        model, factor, into = self._problem.model, step.astype(self._dtype), self._b
         into.entering(rows)
         for name, place in zip(model.names, model.slices, strict=True):
             piece = pieces[name]
@@ -340,11 +345,3 @@ class Engine:
         if not np.isfinite(energy).all():
             worst = int(np.flatnonzero(~np.isfinite(energy))[0])
             raise NonFiniteError(who.format(worst), what, self.iteration)
-
-
-def _on_host(values: Any) -> NDArray[Any]:
-    return values if isinstance(values, np.ndarray) else np.asarray(values.cpu().numpy())
-
-
-def _numpy_dtype(values: Any) -> np.dtype[Any]:
-    return np.dtype(str(values.dtype).removeprefix("torch."))

@@ -62,6 +62,7 @@ class LevelResiduals(Residuals):
         count = len(self._rows)
         # What `least` has found in this iteration.
         self._found, self._found_bytes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self._found_cut, self._found_top = np.zeros(count, dtype=self._dtype), np.zeros(count, dtype=np.int64)
 
     def expect(self, cut: Number, moment: Moment | None = None) -> None:
         """Begin an iteration; a component takes less than one word."""
@@ -78,46 +79,51 @@ class LevelResiduals(Residuals):
     # What rules may ask ------------------------------------------------------------------------
 
     def least(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
-        _ = self.energy  # now all rows are known
-        best, kept = np.zeros(len(reach), dtype=np.int64), np.zeros(len(reach))
-        for begin in range(0, len(reach), min(_AT_ONCE, self._at_once)):
-            part = np.arange(begin, min(begin + min(_AT_ONCE, self._at_once), len(reach)))
+        energy = self.energy.reshape(-1)[objective.places]  # now all rows are known
+        best, kept = np.zeros(len(reach), dtype=np.int64), energy.copy()
+        columns = np.flatnonzero((energy > 0) & (reach > 0))
+        at_once = min(_AT_ONCE, self._at_once)
+        for begin in range(0, len(columns), at_once):
+            part = columns[begin : begin + at_once]
             best[part], kept[part] = self._least_of(objective.of(part), reach[part])
             self._leave_memory()
         return best, kept
 
     def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
         rows = objective.places
-        count, total, square, top, below = level_kernels.histograms(
-            self._rows, self._bits(self._rows), self._upper, rows, BINS
-        )
-        ids, k, left, nbytes = level_kernels.at_edges(
-            count, total, square, below, reach, *self._tables
-        )
-        energy = below + square[:, ::-1].sum(axis=1)
+        # Where more than can be worth sending are above the threshold, those below it need not be counted.
+        floor = np.where(self._count[rows] >= reach, self._seen_cut[rows], 0).astype(self._dtype)
+        bits = self._bits(self._rows), self._upper
+        histogram, top = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)
+        energy = self._energy[rows]
+        ids, k, left, nbytes = level_kernels.at_edges(histogram, energy, reach, *self._tables)
         nothing = objective.of_sizes(np.zeros((1, len(rows))), energy[None])[0]
         edge = self._best(objective, k, left, nbytes)
         value, amounts, kept, size, place = edge
         taken = objective.of_sizes(np.zeros((1, len(rows))), (energy - kept)[None])[0]
+        word = self._bits(self._rows).dtype.type
+        first = ids[np.arange(len(rows)), place] + top - (BINS - 1)
+        # All that are sent are above the cut; of those below it none is.
+        cut = ((first.astype(word) << word(self._upper)) - word(1)).view(self._dtype)
         near = np.flatnonzero(value < nothing + NEAR * taken)
         if len(near):
             high = ids[near, place[near]]
             after = ids[near, np.minimum(place[near] + 1, ids.shape[1] - 1)]
             low = np.where(after < 0, high, after)
-            inside = np.where(np.arange(BINS) >= low[:, None], count[near], 0)
-            inside = np.where(np.arange(BINS) <= high[:, None], inside, 0).sum(axis=1)
-            bits = self._bits(self._rows), self._upper
-            bins = count[near], total[near], square[near], below[near]
+            number = histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)
+            bins = histogram[near], energy[near]
             found = level_kernels.within_bins(
-                self._rows, *bits, rows[near], top[near], high, low, *bins, *self._tables, inside.max()
+                self._rows, *bits, rows[near], top[near], high, low, *bins, *self._tables, int(number.max())
             )
-            closer = self._best(objective.of(near), *found)
+            closer = self._best(objective.of(near), *found[:3])
             better = (closer[0] < value[near]) | ((closer[0] == value[near]) & (closer[1] < amounts[near]))
             for old, new in zip((value, amounts, kept, size), closer, strict=False):
                 old[near] = np.where(better, new, old[near])
+            cut[near] = np.where(better, _below(found[3], closer[4]), cut[near])
         sends = value < nothing
         amounts, kept = np.where(sends, amounts, 0), np.where(sends, kept, energy)
-        self._found[rows], self._found_bytes[rows] = amounts, np.where(sends, size, 0)
+        self._found[rows], self._found_bytes[rows] = amounts, size
+        self._found_cut[rows], self._found_top[rows] = cut, top
         return amounts, kept
 
     def _best(
@@ -146,7 +152,8 @@ class LevelResiduals(Residuals):
         found = np.zeros(len(self._rows), dtype=np.int64)
         for rows in self._parts(np.arange(len(self._rows))):
             bits = self._bits(self._rows), self._upper
-            found[rows] = level_kernels.histograms(self._rows, *bits, rows, BINS)[0].sum(axis=1)
+            floor = np.zeros(len(rows), dtype=self._dtype)
+            found[rows] = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)[0][..., 0].sum(axis=1)
         return found
 
     def offers(self, place: int) -> Offers:
@@ -168,7 +175,7 @@ class LevelResiduals(Residuals):
 
     def nbytes(self, amounts: IntArray) -> IntArray:
         listed = np.broadcast_to(amounts, self._shape).reshape(-1)
-        size = np.where(listed == self._found, self._found_bytes, 0)
+        size = np.where((listed > 0) & (listed == self._found), self._found_bytes, 0)
         others = np.flatnonzero((listed > 0) & (listed != self._found))
         if len(others):
             counts = self._prepared(others, listed[others])[-1]
@@ -181,10 +188,21 @@ class LevelResiduals(Residuals):
     def _prepared(self, rows: IntArray, amounts: IntArray) -> tuple[NDArray[Any], ...]:
         """Return cut, last, lowest bin, cells, means and counts of what these rows send."""
         k, choice = np.divmod(amounts - 1, len(self._choices))
-        cut, last = self._find_cuts(rows, k + 1)
         bits, levels = (self._bits(self._rows), self._upper), self._choices[choice]
-        cells = level_kernels.prepare(self._rows, *bits, rows, cut, last, levels, BINS, self._largest)
-        return cut, last, *cells
+        cut, last = self._found_cut[rows], np.full(len(rows), -1, dtype=np.int64)
+        top = self._found_top[rows]
+        unknown = np.flatnonzero((self._found[rows] != amounts) | np.isnan(cut))
+        if len(unknown):
+            cut[unknown], last[unknown] = self._find_cuts(rows[unknown], k[unknown] + 1)
+            top[unknown] = level_kernels.tops(*bits, rows[unknown])
+        # The smallest that is sent: equal to the cut if `last` says so, else above it.
+        word = bits[0].dtype.type
+        least = cut.view(bits[0].dtype) + np.where(last < 0, word(1), word(0))
+        low = (least >> word(self._upper)).astype(np.int64)
+        cells = level_kernels.prepare(
+            self._rows, *bits, rows, cut, last, levels, low, top, BINS, self._largest
+        )
+        return cut, last, low, *cells
 
     def hand_over(self, amounts: IntArray, weights: Number, total: Vectors) -> None:
         """Move what is sent out of each row and add it, weighted, to `total`."""
@@ -201,3 +219,15 @@ class LevelResiduals(Residuals):
         self._found[:] = 0
         if len(senders):
             self._measure(senders)
+
+
+def _below(magnitudes: NDArray[Any], place: IntArray) -> NDArray[Any]:
+    """Return cuts that the magnitudes (M, A) up to these places are above, and the next ones are not.
+
+    NaN for a magnitude that is the same as the next one: which of them are sent is not said by a cut.
+    """
+    each = np.arange(len(place))
+    chosen, following = magnitudes[each, place], magnitudes[each, np.minimum(place + 1, magnitudes.shape[1] - 1)]
+    last = place == magnitudes.shape[1] - 1
+    tied = np.where(last, False, chosen == following)
+    return np.where(tied, np.nan, np.nextafter(chosen, magnitudes.dtype.type(0))).astype(magnitudes.dtype)

@@ -136,7 +136,8 @@ class PlainResiduals(Residuals):
 
     def at_most(self, components: Count) -> IntArray:
         wanted = np.broadcast_to(components, self._shape).reshape(-1)
-        return self._each(self._non_zero(), lambda row, one: one.at_most(int(wanted[row])))
+        rows = self._non_zero()
+        return self._each(rows[wanted[rows] > 0], lambda row, one: one.at_most(int(wanted[row])))
 
     def _non_zero(self) -> IntArray:
         return np.flatnonzero(self.energy.reshape(-1) > 0)

@@ -72,11 +72,14 @@ class Spec(BaseModel):
         return notes
 
     def plain(self) -> dict[str, Any]:
-        """Return it as TOML has it; left out are settings that are not set, and some sections by default."""
+        """Return it as TOML has it; left out are settings that are not set, and some by default."""
         plain = self.model_dump(exclude_none=True)
         for name in ("clock", "compress", "track", "deploy"):
             if getattr(self, name) == Spec.model_fields[name].default:
                 del plain[name]
+        for name in ("schedule", "average"):
+            if getattr(self.train, name) == getattr(Spec.model_fields["train"].default, name):
+                del plain["train"][name]
         return plain
 
 

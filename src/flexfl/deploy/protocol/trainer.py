@@ -56,7 +56,7 @@ class Trainer:
     Attributes:
         compute: decides whether it computes.
         uplink: decides what it sends.
-        learning_rate: η.
+        learning_rate: η_t by iteration; None for one that follows the messages of all: the server sends it.
         gradient: the client's gradients.
         evaluate: how good a model is on its samples.
         joint: the queues of joint budgets that its decisions are charged to.
@@ -66,14 +66,14 @@ class Trainer:
 
     compute: Knob
     uplink: Sender
-    learning_rate: float
+    learning_rate: Callable[[int], float | None]
     gradient: Gradient
     evaluate: Evaluate = lambda params: {}
     joint: JointQueues | None = None
     clock: Clock = field(default_factory=NoClock)
     stopwatch: Callable[[], float] = lambda: time.perf_counter()
 
-    def step(self, t: int, x: Vector, e: Vector, used: int) -> StepResult:
+    def step(self, t: int, x: Vector, e: Vector, used: int, eta: float) -> StepResult:
         """Run lines 5 to 8 of iteration t.
 
         Args:
@@ -81,6 +81,7 @@ class Trainer:
             x: the model, (D,).
             e: the client's residual, (D,).
             used: how many minibatches the client has used before.
+            eta: η_t.
 
         Raises:
             NonFiniteError: the gradient is not finite.
@@ -91,7 +92,7 @@ class Trainer:
         if computing.computed:
             start = self.stopwatch()
             g, metrics["batch_loss"] = self.gradient(x, used, t)
-            step = step_size(self.learning_rate, computing.prob, computing.computed).astype(e.dtype)
+            step = step_size(eta, computing.prob, computing.computed).astype(e.dtype)
             b = accumulate(e, g, step)  # line 6
             spent = self.stopwatch() - start
             if self.compute.observe(spent):
