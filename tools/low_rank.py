@@ -1,10 +1,10 @@
 """Compare low-rank factors of weight matrices with sparse messages, at equal bytes, on residuals of a run.
 
 PowerSGD (Vogels et al., NeurIPS 2019) sends P·Qᵀ for each weight matrix. Here P and Q come from the truncated
-singular value decomposition, which is the best that a rank can do; PowerSGD's one power iteration is at most
-as good. Biases are sent whole, as float16. Vectors b are those of a short run of a shipped spec: the residuals
-of clients that have not just sent, and what the server has before it sends. Printed is the share of ‖b‖² that
-a message takes off, the mean over vectors and iterations. Run: python tools/low_rank.py
+singular value decomposition, the best that a rank can do: PowerSGD's one power iteration is at most as good.
+Biases are sent whole, as float16. Vectors b are those of a short run of a shipped spec: the residuals of
+clients that have not just sent, and what the server has before it sends. Printed is the share of ‖b‖² that a
+message takes off, the mean over vectors and iterations. Run: python tools/low_rank.py
 """
 
 from __future__ import annotations
