@@ -190,7 +190,7 @@ class World:
             setup.knob(client, DIM, joint),
             setup.sender("uplink", client, DIM, joint),
             RATE,
-            lambda params, used, iteration: (gradient(place, used), 0.0),
+            lambda params, used, *_: (gradient(place, used), 0.0),
             joint=joint,
         )
         return self.make_client(

@@ -75,7 +75,7 @@ def make_setup(**changes: Any) -> Setup:
 def make_client(name: str = "a", store: Any = None, *, gradient: Any = None, **changes: Any) -> Client:
     setup, place = make_setup(**changes), "ab".index(name)
     entity = Entities.one_client(place, 2)
-    steps = gradient or (lambda params, used, iteration: (np.full(DIM, -1.0 - place), 0.0))
+    steps = gradient or (lambda *_: (np.full(DIM, -1.0 - place), 0.0))
     trainer = Trainer(setup.knob(entity, DIM), setup.sender("uplink", entity, DIM), 1.0, steps)
     return Client(name, RUN, store or Memory(), trainer, dim=DIM, dtype="float64")
 

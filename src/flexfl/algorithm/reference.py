@@ -19,6 +19,7 @@ from flexfl.compress.message import dense_rows
 from flexfl.control.knobs import Computing, Sending
 from flexfl.control.setup import Setup
 from flexfl.control.timing import ON_TIME, Arrivals, VirtualClock
+from flexfl.local import ClientWork
 from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]
@@ -36,9 +37,14 @@ class Step:
     compute: Computing
     uplink: Sending
     downlink: Sending
-    applied: FloatArray  # Σ w·(−η·𝟙/q)·g, (D,)
+    applied: FloatArray  # Σ w·(𝟙/q)·Δ, (D,); the paper's Δ is −η·g
     clock: float = math.nan  # when it ended, in seconds
     in_flight: FloatArray | None = None  # Σ w·v of messages that have not arrived, (D,)
+
+
+def _at(gradient: Gradient, client: int, used: int) -> Callable[[FloatArray, int], FloatArray]:
+    """Return the gradients of a client at y, on minibatch k of this iteration."""
+    return lambda y, k: gradient(client, y, used + k)
 
 
 class _Flying:
@@ -77,7 +83,7 @@ def reference(
         params: x_0, (D,).
         gradient: the clients' gradients.
         clients: N.
-        setup: policy, costs, compressors and budgets.
+        setup: policy, costs, compressors, budgets and local work.
         learning_rate: η.
         iterations: T.
         weights: w, (N,), with sum 1; 1/N if left out.
@@ -94,7 +100,7 @@ def reference(
     r: FloatArray = np.zeros(D, dtype=dtype)  # line 1
     e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
     flying = _Flying(w, D)
-    used = [0] * N
+    work, used = [ClientWork(setup.local) for _ in range(N)], [0] * N
 
     for t in range(iterations):  # line 3
         if setup.clock.seconds >= setup.duration:
@@ -103,10 +109,10 @@ def reference(
         computing = compute.decide(t, away)  # P3.1, (16), line 5
         b, applied = e.copy(), np.zeros(D)
         for n in np.flatnonzero(computing.computed).tolist():
-            step = -eta / computing.prob[n] * gradient(n, x, used[n])
-            b[n] = e[n] + step  # line 6
-            applied = applied + w[n] * step
-            used[n] += 1
+            delta = work[n].change(_at(gradient, n, used[n]), x, eta)  # the paper's is −η·g
+            b[n] = e[n] + delta / computing.prob[n]  # line 6
+            applied = applied + w[n] * delta / computing.prob[n]
+            used[n] += setup.local.gradients
 
         messages, e, up = uplink.send(t, b, away)  # P3.2, (17), lines 7–8
         v = dense_rows(messages)

@@ -14,6 +14,7 @@ from flexfl.control.feasible import budget_faults, units_of
 from flexfl.control.trial import check_setup as check_setup
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
+from flexfl.local import LocalWork
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
 from flexfl.results.accounts import form_of
@@ -28,6 +29,7 @@ _REMEDIES: dict[type, str] = {
     CostModel: "give it a method at(moment), see flexfl.costs.CostModel",
     Policy: "give it the methods compute_rule(scope) and send_rule(scope), see flexfl.control.Policy",
     Compressor: "give it the methods offers and compress, see flexfl.compress.Compressor",
+    LocalWork: "give it gradients, a whole number, and the method change, see flexfl.LocalWork",
     Observer: "subclass flexfl.results.observer.Observer",
 }
 
@@ -49,6 +51,22 @@ def build_policy(spec: Spec, given: Policy | None = None) -> Policy:
     return ByKnob(dict.fromkeys(KNOBS, whole) | policies) if policies else whole
 
 
+def build_local(spec: Spec, given: LocalWork | None = None) -> LocalWork:
+    """Return what a client computes in an iteration; `given` instead of the spec's.
+
+    Raises:
+        InputError: own work does not say how many gradients it takes.
+    """
+    local: LocalWork = _build_all(spec, "train", LocalWork, None if given is None else {"local": given})[
+        "local"
+    ]
+    taken = local.gradients
+    if isinstance(taken, bool) or not isinstance(taken, int) or taken < 1:
+        rule, remedy = "must take a whole number of gradients ≥ 1", "set its attribute gradients"
+        raise InputError([Fault("train.local", rule, taken, remedy)])
+    return local
+
+
 def build_trackers(spec: Spec) -> list[Observer]:
     """Return the trackers, in the order of the spec."""
     return list(_build_all(spec, "track", Observer).values())
@@ -68,8 +86,9 @@ def build_setup(
     compressors: Mapping[str, Compressor] | None = None,
     times: Mapping[str, CostModel] | None = None,
     clock: Clock | None = None,
+    local: LocalWork | None = None,
 ) -> Setup:
-    """Return what decides, charges and compresses in a run.
+    """Return what decides, computes, charges and compresses in a run.
 
     Args:
         spec: the settings.
@@ -79,6 +98,7 @@ def build_setup(
         compressors: passed in Python, by role, instead of the spec's.
         times: of the virtual clock, passed in Python, by knob, instead of the spec's.
         clock: of the run; by default the spec's virtual one.
+        local: passed in Python instead of the spec's.
 
     Raises:
         InputError: an own member cannot be imported, or is not what it must be.
@@ -95,6 +115,7 @@ def build_setup(
         clock=build_clock(spec, models, times) if clock is None else clock,
         duration=math.inf if spec.train.duration is None else spec.train.duration,
     )
+    setup = setup.with_local(build_local(spec, local))
     _prepare(setup, spec.data.clients)
     return setup
 

@@ -72,11 +72,13 @@ class Spec(BaseModel):
         return notes
 
     def plain(self) -> dict[str, Any]:
-        """Return it as TOML has it; left out are settings that are not set, and some sections by default."""
+        """Return it as TOML has it; left out are settings that are not set, and some that are the default."""
         plain = self.model_dump(exclude_none=True)
         for name in ("clock", "compress", "track", "deploy"):
             if getattr(self, name) == Spec.model_fields[name].default:
                 del plain[name]
+        if plain["train"]["local"] == parts.FAMILIES["train.local"][1]:
+            del plain["train"]["local"]
         return plain
 
 

@@ -15,6 +15,7 @@ from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError, nearest
+from flexfl.local import LOCAL_WORK
 from flexfl.models import NETWORKS
 from flexfl.parameters import KNOBS, Measure, Positive, Whole, above_zero, absolute, fault, is_number
 from flexfl.registry import Family, for_pydantic, is_given, one_of
@@ -22,6 +23,7 @@ from flexfl.results.trackers import TRACKERS
 
 FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
     "data.partition": (PARTITIONS, {"kind": "one-class"}),
+    "train.local": (LOCAL_WORK, {"kind": "gradient"}),
     "control": (POLICIES, {"policy": "online"}),
     **{f"control.{knob}": (POLICIES, {}) for knob in KNOBS},
     "costs.compute": (COMPUTE_COSTS, {"kind": "uniform"}),
@@ -135,6 +137,8 @@ class TrainSpec(Section):
         duration: seconds by the clock after which the run ends, if T iterations have not ended it.
         batch_size: samples in a minibatch.
         learning_rate: η.
+        local: what a client computes in an iteration. A computation of H gradients uses H minibatches and
+            costs H times what one gradient costs.
         seed: of everything that is drawn.
         evaluate_every: iterations between two evaluations on the training and test set.
     """
@@ -143,6 +147,7 @@ class TrainSpec(Section):
     duration: Annotated[float | None, _DURATION] = None
     batch_size: Annotated[int, Whole(1, "the paper has 16")] = 16
     learning_rate: Positive = 0.1
+    local: Annotated[dict[str, Any], _member("train.local")] = {}
     seed: Annotated[int, Whole(0, "any number below 2⁶⁴", most=2**64 - 1)] = 1
     evaluate_every: Annotated[int, Whole(1, "the paper evaluates every 50 iterations")] = 50
 
@@ -236,7 +241,7 @@ class EngineSpec(Section):
         device: by torch's name: cpu, cuda, cuda:N or mps.
         kernels: of the residuals: numba's on the host, torch's on any device.
         gradients: how the clients' gradients are taken; auto takes one pass where the network allows it.
-        residuals: where the N × D residuals lie.
+        residuals: where the N × D residuals lie, and what local work remembers.
         dtype: of parameters and residuals.
         threads: cores to use; all if left out.
         checkpoint_every: iterations between two checkpoints.
