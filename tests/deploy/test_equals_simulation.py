@@ -65,6 +65,8 @@ SETTINGS = {
             },
         },
     },
+    "local steps": {"train": {"local": {"kind": "sgd", "steps": 3, "momentum": 0.5}}},
+    "momentum of clients": {"train": {"local": {"kind": "momentum", "share": 0.3}}},
     "price": {"control": {"policy": "price"}},
     "weights": {"data": {"weights": [0.4, 0.3, 0.2, 0.1]}},
     "full": {"control": {"policy": "full"}, "budget": {}},
