@@ -123,8 +123,7 @@ def test_every_compressor(compress, policy, costs):
 @pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
 def test_every_local_work(local, gradients, kernels, chunk):
     """By every path: nothing is lost, and a run that is resumed in the middle goes on bit for bit."""
-    # Minibatches of 16, and smaller ones of clients with fewer samples.
-    spec = small_spec(POLICIES["randomised"], {}, BUDGETS["all"], local=local, batch_size=16)
+    spec = small_spec(POLICIES["randomised"], {}, BUDGETS["all"], local=local)
     whole, parts = (small_engine(spec, gradients=gradients, kernels=kernels) for _ in range(2))
     whole._chunk = parts._chunk = chunk
     total = whole.conserved()

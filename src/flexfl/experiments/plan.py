@@ -196,6 +196,8 @@ def _notes(
         notes.append(f"computing was looked at for the first {len(alone.probs)} of {T} iterations")
     if trial is None:
         notes.append("without a trial nothing is known of messages and residuals")
+    if (kind := spec.train.local["kind"]) != "gradient":
+        notes.append(f"Theorem 1 is of one gradient in a computation: for {kind} its terms bound nothing")
     if spec.data.augment != "none":
         notes.append("σ² is of samples without augmentation")
     if estimates.loss.mean < 0:
