@@ -34,7 +34,7 @@ def check_local_work(make: Callable[[], LocalWork]) -> None:
         again = _run(make(), x)
         same = all(np.array_equal(a, b) for a, b in zip(together, again, strict=True))
         assert same, "the same gradients must give the same change"
-        exact = {"rtol": 1e-5 if dtype == np.float32 else 1e-12, "atol": 1e-6 if dtype == np.float32 else 0}
+        rtol, atol = (1e-5, 1e-6) if dtype == np.float32 else (1e-12, 0.0)
         for name, others in {
             "a client alone must change as it does among many": [
                 np.stack(rows) for rows in zip(*(_run(make(), row) for row in x), strict=True)
@@ -42,7 +42,7 @@ def check_local_work(make: Callable[[], LocalWork]) -> None:
             "torch's tensors must give what NumPy's arrays give": _run(make(), torch.from_numpy(x.copy())),
         }.items():
             for a, b in zip(together, others, strict=True):
-                assert np.allclose(a, b, **exact), name
+                assert np.allclose(a, b, rtol, atol), name
     _check_client_memory(make)
 
 

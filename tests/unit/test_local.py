@@ -15,6 +15,7 @@ import flexfl
 from flexfl.control.feasible import budget_faults
 from flexfl.costs import ConstantCompute, Linear, MeasuredCompute
 from flexfl.costs.gradients import of_gradients
+from flexfl.data.augment import crop_flip
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import InputError
 from flexfl.local import ClientMomentum, ClientWork, LocalAdamW, LocalSGD, OneGradient
@@ -226,6 +227,25 @@ def test_what_clients_remember_can_be_in_files(tmp_path: Any) -> None:
     memory = flexfl.simulate(**given)
     file = flexfl.simulate(**given, engine={"residuals": "file"}, out=tmp_path / "run")
     np.testing.assert_array_equal(memory.params, file.params)
+
+
+def test_each_local_step_draws_its_own_numbers(tmp_path: Path) -> None:
+    """Of dropout and augmentation; the first step as ever, and a resumed run the same ones."""
+    images = torch.rand(2, 3, 1, 9, 9)
+    first, again, second = (
+        crop_flip(images, np.arange(2), 2, Streams(1), 4, *step) for step in ((), (0,), (1,))
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    assert Streams(1).torch_seed("dropout", 4, 1) != Streams(1).torch_seed("dropout", 4)
+
+    def run(iterations: int, **more: Any) -> flexfl.Result:
+        dropping = nn.Sequential(nn.Dropout(0.5), small_network())
+        train = {"iterations": iterations, "batch_size": 4, "local": {"kind": "sgd", "steps": 3}}
+        return flexfl.simulate(model=dropping, data=small_data(), train=train, **more)
+
+    run(4, out=tmp_path / "run")
+    np.testing.assert_array_equal(run(8, out=tmp_path / "run", resume=True).params, run(8).params)
 
 
 def test_a_change_is_divided_by_q() -> None:
