@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 
 from flexfl.arrays import FloatArray
-from flexfl.compress import Message, Offers, Random, level_bytes, topk_mask
+from flexfl.compress import Message, Offers, Random, levels_bytes, table_bytes, topk_mask
 from flexfl.parameters import Whole
 
 
@@ -32,12 +32,13 @@ class OneMagnitude:
         total = np.append(0.0, np.cumsum(size))[k]  # Σ|b| over the k largest
         energy = float(np.square(vector, dtype=np.float64).sum())
         kept = np.maximum(0.0, energy - total**2 / np.maximum(k, 1))
-        return Offers(k, kept, level_bytes(k, len(vector), 2, vector.dtype))
+        table = table_bytes(1, "exact", vector.dtype)  # the one magnitude
+        return Offers(k, kept, levels_bytes(k[:, None], len(vector), table))
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         """Make the message of that amount."""
         k = min(amount * self.step, int(np.count_nonzero(vector)))
         places = np.flatnonzero(topk_mask(vector, k))
         scale = vector.dtype.type(np.abs(vector[places], dtype=np.float64).mean())
-        values = np.where(vector[places] > 0, scale, -scale)
-        return Message(len(vector), places, values, "levels", np.array([-scale, scale]))
+        codes = np.zeros(k, dtype=np.int64)  # all values have the first level
+        return Message.of_levels(len(vector), places, vector[places] < 0, codes, np.array([scale]))

@@ -33,6 +33,10 @@ POLICIES: dict[str, dict[str, Any]] = {
     "price": {"policy": "price"},
     "randomised": {"policy": "randomised", "send_ratio": 0.2},
     "randomised, all": {"policy": "randomised", "send_ratio": 1.0},
+    "sampled": {"policy": "sampled", "participation": 0.4, "send_ratio": 0.5},
+    "paced": {"policy": "paced", "send_ratio": 0.3},
+    "adaptive-k": {"policy": "adaptive-k", "send_every": 3},
+    "adaptive-bits": {"policy": "adaptive-bits", "first_bits": 4.0, "last_bits": 40.0},
     "full": {"policy": "full"},
     "periodic": {"policy": "periodic", "send_every": 4},
     "top-k": {"policy": "top-k", "send_ratio": 0.1},
@@ -51,6 +55,13 @@ class SquaredCompute:
     def at(self, moment: Moment) -> Cost:
         alpha = 0.2 + moment.uniform("alpha")
         return lambda q: alpha * np.asarray(q) ** 2
+
+
+class WarmUp:
+    """A schedule of the user's own, which begins low."""
+
+    def factor(self, t: int, T: int) -> float:
+        return min(1.0, (t + 1) / (0.5 * T))
 
 
 COSTS: dict[str, dict[str, Any]] = {
@@ -181,6 +192,7 @@ def small_engine(
         weights=data.weights(weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
+        average=spec.train.average,
     )
     return Engine(problem, **more)
 

@@ -7,6 +7,7 @@ tried in separate processes, also alternating. Run: make trials
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from torch.nn import functional
 
 from flexfl import evaluate as whole_set
 from flexfl.compress import Message
+from flexfl.compress.message import shortened
 from flexfl.evaluate import Evaluator
 from flexfl.experiments.bench import SHAPES, _problem, _warm
 from flexfl.sim import kernels
@@ -197,12 +199,26 @@ def codec() -> None:
     for share in (0.0005, 0.001, 0.01, 0.1, 0.3):
         sent = np.sort(rng.choice(dim, round(share * dim), replace=False))
         message = Message(dim, sent, rng.standard_normal(len(sent), dtype=np.float32), "float32")
-        data = encode(message)
-        pace = [
-            4e-6 * dim / median(seconds(work) for _ in range(9))
-            for work in (lambda m=message: encode(m), lambda d=data: decode(d, dim))
-        ]
-        print(f"| {share} | {len(data) / len(sent):.2f} | {pace[0]:.0f} | {pace[1]:.0f} |", flush=True)
+        print(f"| {share} | {codec_row(message)}", flush=True)
+    heads = "bits per component | encoding, MB/s | decoding, MB/s"
+    print(f"\n| d | levels | share sent | {heads} |\n|---|---|---|---|---|---|")
+    for dim, number, share in itertools.product((39_760, 551_786), (8, 16), (0.01, 0.05, 1.0)):
+        count, shares = round(share * dim), 0.8 ** np.arange(number)
+        sent = np.sort(rng.choice(dim, count, replace=False))
+        codes = rng.choice(number, count, p=shares / shares.sum())
+        levels = shortened(0.7 ** np.arange(number), np.float32)
+        message = Message.of_levels(dim, sent, rng.random(count) < 0.5, codes, levels, "short")
+        print(f"| {dim:,} | {number} | {share:.0%} | {codec_row(message, 8)}", flush=True)
+
+
+def codec_row(message: Message, unit: int = 1) -> str:
+    """Return the size of a component and the speeds of both ways."""
+    data = encode(message)
+    speeds = [
+        4e-6 * message.dim / median(seconds(work) for _ in range(9))
+        for work in (lambda: encode(message), lambda: decode(data, message.dim))
+    ]
+    return f"{unit * len(data) / message.components:.2f} | {speeds[0]:.0f} | {speeds[1]:.0f} |"
 
 
 def coders() -> None:
@@ -212,12 +228,12 @@ def coders() -> None:
         sent = np.sort(np.random.default_rng(0).choice(dim, dim // 100, replace=False))
         for name, one in (("compiled", coder), ("plain", plain_coder)):
             code = np.zeros(dim, dtype=np.uint8)
-            code = code[: one.encode(sent, dim, code)]
+            code = code[: one.encode_subset(sent, dim, code)]
             took = [
                 1e3 * min(seconds(work) for _ in range(15))
                 for work in (
-                    lambda one=one, code=code, sent=sent, dim=dim: one.encode(sent, dim, code),
-                    lambda one=one, code=code, sent=sent, dim=dim: one.decode(code, len(sent), dim),
+                    lambda one=one, code=code, sent=sent, dim=dim: one.encode_subset(sent, dim, code),
+                    lambda one=one, code=code, sent=sent, dim=dim: one.decode_subset(code, len(sent), dim),
                 )
             ]
             print(f"| {dim:,} | {name} | {took[0]:.2f} | {took[1]:.2f} |", flush=True)

@@ -134,6 +134,16 @@ class CostError(FlexFLError, ValueError):
         )
 
 
+class ScheduleError(FlexFLError, ValueError):
+    """A schedule gave a factor that no learning rate can have."""
+
+    def __init__(self, schedule: str, value: object, iteration: int) -> None:
+        super().__init__(
+            f"train.schedule ({schedule}) must give a finite factor > 0, got {value!r} in iteration "
+            f"{iteration}; correct its method factor"
+        )
+
+
 class DecisionError(FlexFLError, ValueError):
     """A rule decided on something that cannot be done."""
 

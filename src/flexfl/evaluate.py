@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -62,6 +63,18 @@ class Evaluator:
             if data.test_x is not None and data.test_y is not None:
                 found["test_loss"], found["test_accuracy"] = self._measure(data.test_x, data.test_y)
         return found
+
+    def average(self, params: NDArray[Any]) -> dict[str, float | None]:
+        """Evaluate the averaged model x̄, (D,), on the test set; the model itself is as before afterwards.
+
+        Returns:
+            average_test_loss and average_test_accuracy; None for what is not applicable.
+        """
+        data, loss, accuracy = self.data, None, None
+        if data.test_x is not None and data.test_y is not None:
+            with self.model.holding(params), _evaluating(self.model.module), torch.no_grad():
+                loss, accuracy = self._measure(data.test_x, data.test_y)
+        return {"average_test_loss": loss, "average_test_accuracy": accuracy}
 
     @property
     def _weights(self) -> FloatArray:

@@ -8,6 +8,7 @@ import pytest
 from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES as POLICY_FAMILY
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
+from flexfl.learning_rate import SCHEDULES
 from flexfl.local import LOCAL_WORK
 from flexfl.mapped import mapped_zeros
 from flexfl.sim import residuals as residuals_module
@@ -30,6 +31,11 @@ COMPRESSED = {
     "top-k": "top-k",
     "float16": {"kind": "rounded", "values": "float16"},
     "bfloat16": {"kind": "rounded", "values": "bfloat16"},
+    "threshold": {"kind": "threshold", "relative": 0.3},
+    "rand-k": "rand-k",
+    "uniform": {"kind": "uniform", "rounding": "stochastic"},
+    "sign": {"kind": "sign"},
+    "ternary": {"kind": "ternary"},
     "of one's own": "examples.own_compressor:OneMagnitude",
 }
 
@@ -77,6 +83,9 @@ def agree(spec, *, tolerance, weights="equal", **more):
                 continue  # the oracle's messages hold float64, the engine's float32
             exact = name in ("computed", "uplink_components", "downlink_components")
             np.testing.assert_allclose(record[name], values, rtol=0 if exact else tolerance, err_msg=name)
+        assert record["learning_rate"] == pytest.approx(step.learning_rate, rel=tolerance)
+        if engine.average is not None:
+            np.testing.assert_allclose(engine.average.params, step.average, rtol=0, atol=tolerance)
         for mine, theirs in (
             (engine.params, step.params),
             (engine.server_residual, step.server_residual),
@@ -146,6 +155,28 @@ def test_every_local_work(local, gradients, kernels, chunk):
         assert np.array_equal(whole.client_residual, parts.client_residual)
         assert np.isnan(record["batch_loss"]) or record["batch_loss"] == again["batch_loss"]
     assert np.abs(whole.params - small_engine(spec).params).max() > 1e-3  # or nothing would have been sent
+
+
+TRAINED = {
+    "step": {"schedule": {"kind": "step", "at": [0.3, 0.6], "by": 0.3}},
+    "cosine": {"schedule": "cosine"},
+    "wsd": {"schedule": {"kind": "wsd", "decay": 0.6}, "average": True},
+    "auto": {"learning_rate": "auto", "average": True},
+    "auto, wsd": {"learning_rate": "auto", "schedule": "wsd"},
+    "of one's own": {"schedule": "small:WarmUp"},
+}
+
+
+@pytest.mark.parametrize("train", TRAINED.values(), ids=TRAINED)
+@pytest.mark.parametrize(("policy", "budget"), [("online", "all"), ("price", "shared"), ("price", "joint")])
+def test_every_schedule_the_rate_that_follows_and_the_average(train, policy, budget):
+    spec = small_spec(POLICIES[policy], {}, BUDGETS[budget], iterations=ITERATIONS, **train)
+    agree(spec, tolerance=1e-10, kernels="torch" if "average" in train and policy == "online" else None)
+
+
+def test_schedules_are_covered():
+    kinds = [case.get("schedule", "constant") for case in TRAINED.values()]
+    assert {kind if isinstance(kind, str) else kind["kind"] for kind in kinds} >= set(SCHEDULES.members)
 
 
 @pytest.mark.parametrize("policy", ["online", "full"])

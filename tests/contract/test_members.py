@@ -31,7 +31,6 @@ NEEDED = {"randomised": {"send_ratio": 0.1}, "periodic": {"send_every": 3}, "top
     "fixed-prob": {"compute_prob": [0.1, 0.5, 0.7, 1.0]}
 }
 MORE = {
-    "rounded": [{"values": "float16"}, {"values": "bfloat16"}],
     "fading": [{}, {"factor": [0.5, 1.0, 2.0, 3.0]}],
     "gauss-markov": [{}, {"correlation": [0.0, 0.5, 0.9, 0.99]}, {"time_constant": 5.0}],
     "gilbert-elliott": [{"worse": np.inf, "cost": "gauss-markov"}, {"to_bad": [0.1, 0.5, 0.9, 1.0]}],
@@ -47,13 +46,26 @@ MORE = {
     "sgd": [{}, {"steps": 1}, {"steps": 3, "momentum": 0.9, "weight_decay": 0.1}],
     "adamw": [{"weight_decay": 0.1}, {"steps": 2, "persistent": True}],
     "momentum": [{}, {"share": 1.0}],
+    "sampled": [{}, {"participation": [0.1, 0.3, 0.5, 1.0], "send_ratio": 0.3}],
+    "paced": [{}, {"send_ratio": 0.1}],
     "online": [{}, {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}, "initial_queue": {"compute": 0.0}}],
+}
+
+COMPRESSED = {
+    "rounded": [{"values": "float16"}, {"values": "bfloat16"}],
+    "threshold": [{"cut": 0.7}, {"relative": 0.3}, {"relative": 1.0}],
+    "rand-k": [{}, {"unbiased": True}],
+    "uniform": [
+        {"bits": bits, "rounding": rounding}
+        for bits, rounding in [(1, "nearest"), (4, "nearest"), (2, "stochastic"), (8, "stochastic")]
+    ],
 }
 
 
 def cases(family):
     needed = NEEDED if family is POLICIES else {}
-    return [(kind, table) for kind in family.members for table in MORE.get(kind, [needed.get(kind, {})])]
+    more = COMPRESSED if family is COMPRESSORS else MORE
+    return [(kind, table) for kind in family.members for table in more.get(kind, [needed.get(kind, {})])]
 
 
 def maker(family, kind, table):

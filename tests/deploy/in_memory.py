@@ -116,10 +116,10 @@ def allow_own_members(folder: Path) -> Path:
     return folder
 
 
-def final_params(run: Path) -> Any:
-    """x at the end."""
+def final_params(run: Path, name: str = "params") -> Any:
+    """x at the end, or another vector."""
     store = MetricStore(run / "metrics.sqlite")
     found = store.checkpoint()
     store.close()
     assert found is not None
-    return np.array(read_checkpoint(run / found[1], found[2])["params"])
+    return np.array(read_checkpoint(run / found[1], found[2])[name])

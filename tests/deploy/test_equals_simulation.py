@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 
 from deploy.in_memory import allow_own_members, deploy, final_params, small_spec
+from flexfl.deploy.protocol.store import SqliteStore, unpack
 from flexfl.results import Run
-from flexfl.results.columns import CLIENT_COLUMNS
+from flexfl.results.columns import CLIENT_COLUMNS, EVALUATION_COLUMNS
 from flexfl.sim.run import simulate
 
 SETTINGS = {
     "online": {},
     "randomised": {"control": {"policy": "randomised", "send_ratio": 0.05}},
     "top-k": {"control": {"policy": "top-k", "send_ratio": 0.02}},
+    "sampled": {"control": {"policy": "sampled", "participation": 0.4, "send_ratio": 0.5}},
+    "paced": {"control": {"policy": "paced", "send_ratio": 0.02}},
+    "adaptive-k": {"control": {"policy": "adaptive-k", "send_every": 4}},
     "by client": {
         "budget": {"compute": [0.1, 0.3, 0.5, 1.0], "uplink": [0.01, 0.02, 0.03, 0.04], "downlink": 0.05},
         "control": {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}},
@@ -25,6 +29,9 @@ SETTINGS = {
     "packets": {"costs": {"uplink": {"kind": "packets"}}},
     "rounded": {"compress": {"uplink": {"kind": "rounded"}, "downlink": {"kind": "rounded"}}},
     "bfloat16 up": {"compress": {"uplink": {"kind": "rounded", "values": "bfloat16"}}},
+    "compressors that draw lots": {
+        "compress": {"uplink": {"kind": "uniform", "rounding": "stochastic"}, "downlink": {"kind": "rand-k"}}
+    },
     "own cost with a memory": {
         "costs": {
             "uplink": {"kind": "deploy.own_members:MarkovChannel", "levels": [0.2, 3.0], "stay": [0.8] * 4},
@@ -68,6 +75,7 @@ SETTINGS = {
     "local steps": {"train": {"local": {"kind": "sgd", "steps": 3, "momentum": 0.5}}},
     "momentum of clients": {"train": {"local": {"kind": "momentum", "share": 0.3}}},
     "price": {"control": {"policy": "price"}},
+    "wsd and the average": {"train": {"schedule": {"kind": "wsd", "decay": 0.5}, "average": True}},
     "weights": {"data": {"weights": [0.4, 0.3, 0.2, 0.1]}},
     "full": {"control": {"policy": "full"}, "budget": {}},
 }
@@ -79,6 +87,13 @@ SETTINGS |= {
 }
 
 
+TRAINED = {"learning_rate": "auto", "schedule": "wsd", "average": True}
+SETTINGS |= {
+    f"price, {name}, auto, wsd and the average": SETTINGS[f"price, {name}"] | {"train": TRAINED}
+    for name in ("shared budgets", "joint budgets")
+}
+
+
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> None:
     # In float64: the two paths sum in different orders, and a component that lies on a threshold in
@@ -87,15 +102,24 @@ def test_deployment_is_simulation(setting: dict[str, Any], tmp_path: Path) -> No
     ours = deploy(allow_own_members(tmp_path), spec)
     simulated = simulate(spec, out=tmp_path / "simulated")
     np.testing.assert_allclose(final_params(ours), simulated.params, rtol=0, atol=1e-10)
+    if simulated.average is not None:
+        np.testing.assert_allclose(
+            final_params(ours, "average.params"), simulated.average, rtol=0, atol=1e-10
+        )
+        for site in range(4):  # each client has formed it alone
+            [store] = (tmp_path / f"site-{site + 1}").glob("*.sqlite")
+            kept = SqliteStore(store).load()
+            for name, theirs in (("params", "params"), ("average", "average.params")):
+                assert unpack(kept[name]).tobytes() == final_params(ours, theirs).tobytes()
     run = Run(ours)
     for name in CLIENT_COLUMNS:
         exact = name in ("computed", "uplink_components", "uplink_bytes")
         np.testing.assert_allclose(
             run.clients[name], simulated.run.clients[name], rtol=0 if exact else 1e-8, atol=0, err_msg=name
         )
-    for name in ("downlink_components", "downlink_bytes", "senders", "downlink_cost"):
+    for name in ("downlink_components", "downlink_bytes", "senders", "downlink_cost", "learning_rate"):
         np.testing.assert_allclose(run.iterations[name], simulated.run.iterations[name], err_msg=name)
-    for name in ("train_loss", "sample_loss", "train_accuracy", "test_loss", "test_accuracy"):
+    for name in set(EVALUATION_COLUMNS) - {"seconds"}:
         np.testing.assert_allclose(run.evaluations[name], simulated.run.evaluations[name], atol=1e-4)
     assert run.summary is not None
     assert run.summary["average_cost"]["uplink"]["spent"] == pytest.approx(

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from flexfl.cli.main import app
 from flexfl.deploy.project import read_project
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
+from flexfl.experiments.compare import load_plan
 from flexfl.experiments.frontier import load_grid
 from flexfl.experiments.sweep import load_sweep
 from flexfl.spec.load import load_spec
@@ -126,7 +127,9 @@ def test_provisioning_makes_the_kits_that_the_page_names(tmp_path, monkeypatch):
 def test_toml_is_what_some_command_takes(block, tmp_path):
     table, file = tomllib.loads(block.text), tmp_path / "file.toml"
     file.write_text(block.text, encoding="utf-8")
-    if "base" in table:
+    if "tune" in table:
+        assert load_plan([str(file)], tmp_path).tuning
+    elif "base" in table:
         assert load_sweep(file).cells(tmp_path)
     elif "server" in table:
         assert read_project(file).clients
@@ -172,6 +175,10 @@ def check_flexfl(words: list[str]) -> None:
     if command == "frontier":
         targets = given["target"] or ()
         assert load_grid(named, given["vary"], Path("runs"), seeds=given["seeds"], targets=targets).cells
+    if command == "compare":
+        options = {name: given[name] for name in ("base", "seeds", "tune_seeds")}
+        more = {"overrides": given["set_"] or (), "tune": given["tune"] or ()}
+        assert load_plan(given["methods"], Path("runs"), **options, **more).entries
     if command == "paper":
         assert given["figure"] in ("fig1", "fig2", "fig3", "all")
 
@@ -211,6 +218,7 @@ def test_commands_exist_with_these_options_and_settings(block):
         ("run quickstrt", "quickstrt"),
         ("deploy sumbit admin demo", "no command"),
         ("frontier quickstart --vary budget.uplnk=1", "uplnk"),
+        ("compare fedavgg", "fedavgg"),
     ],
 )
 def test_a_wrong_command_is_noticed(line, error):

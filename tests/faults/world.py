@@ -181,7 +181,7 @@ class World:
         if name == "server":
             shared = setup.shared_queues(len(self.names))
             downlink = setup.sender("downlink", Entities.the_server(), DIM, shared.joint)
-            more = {"latest": self.latest, "shared": shared}
+            more = {"latest": self.latest, "shared": shared, "average": True}
             return self.make_server(RUN, self.weights, store, self.start, downlink, **more)
         place = self.names.index(name)
         client = Entities.one_client(place, len(self.names))
@@ -189,13 +189,12 @@ class World:
         trainer = Trainer(
             setup.knob(client, DIM, joint),
             setup.sender("uplink", client, DIM, joint),
-            RATE,
+            lambda t: RATE,
             lambda params, used, *_: (gradient(place, used), 0.0),
             joint=joint,
         )
-        return self.make_client(
-            name, RUN, store, trainer, dim=DIM, dtype="float64", new_life=lambda: self.rng.getrandbits(40) | 1
-        )
+        more = {"average": True, "new_life": lambda: self.rng.getrandbits(40) | 1}
+        return self.make_client(name, RUN, store, trainer, dim=DIM, dtype="float64", **more)
 
     def setup(self) -> Setup:
         """Return the setup that a process makes for itself."""
@@ -402,6 +401,8 @@ class World:
         self.check_shared()
         versions = {client.process.params.tobytes() for client in self.clients.values()}
         assert len(versions) == 1, f"seed {self.seed}: the models differ"
+        averages = {client.process.average.tobytes() for client in self.clients.values()}
+        assert averages == {server.average.tobytes()}, f"seed {self.seed}: the averaged models differ"
 
 
 _BUDGET = {"online": 0.3, "randomised": 0.4, "top-k": 1.0, "all": 1.0}

@@ -90,6 +90,16 @@ def test_one_step_of_sgd_is_the_papers_gradient() -> None:
             np.testing.assert_array_equal(work.change(lambda y, k: g, x, 0.1), -0.1 * g)  # to the last digit
 
 
+@pytest.mark.parametrize("kind", [LocalSGD, LocalAdamW])
+def test_local_steps_may_have_a_rate_of_their_own(kind: Any) -> None:
+    """Then the run's is that of the change, as an outer rate."""
+
+    def change(local: Any, eta: float) -> np.ndarray:
+        return ClientWork(local).change(lambda y, k: y - k, np.array([1.0, -2.0]), eta)
+
+    np.testing.assert_array_equal(change(kind(3, learning_rate=0.01), 0.5), 0.5 * change(kind(3), 0.01))
+
+
 def test_momentum_is_a_running_mean_that_begins_with_the_first_gradient() -> None:
     work, x = ClientWork(ClientMomentum(0.25)), np.zeros(1)
     found = [float(work.change(lambda y, k, g=g: np.array([g]), x, 1.0)[0]) for g in (8.0, 4.0, 4.0)]  # type: ignore[misc]

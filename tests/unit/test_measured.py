@@ -81,7 +81,7 @@ def make_client(store: Any, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Clie
     own = Trainer(
         setup.knob(entity, DIM),
         setup.sender("uplink", entity, DIM),
-        0.1,
+        lambda t: 0.1,
         lambda *_: (rng.standard_normal(DIM), 0.5),
     )
     return Client("a", "run", store, own, dim=DIM, dtype="float64")

@@ -78,7 +78,7 @@ def make_client(name: str = "a", store: Any = None, *, gradient: Any = None, **c
     entity = Entities.one_client(place, 2)
     steps = gradient or (lambda *_: (np.full(DIM, -1.0 - place), 0.0))
     knobs = setup.knob(entity, DIM), setup.sender("uplink", entity, DIM)
-    trainer = Trainer(*knobs, 1.0, steps, work=ClientWork(setup.local))
+    trainer = Trainer(*knobs, lambda t: 1.0, steps, work=ClientWork(setup.local))
     return Client(name, RUN, store or Memory(), trainer, dim=DIM, dtype="float64")
 
 

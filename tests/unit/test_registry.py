@@ -257,11 +257,16 @@ NEEDED = {
 }
 
 
+EITHER = {"threshold": {"relative": 0.1}}
+"""What a member needs that has a choice of parameters."""
+
+
 @pytest.mark.parametrize(("name", "kind"), SHIPPED)
 def test_every_member_that_ships_declares_its_parameters(name: str, kind: str) -> None:
     family = FAMILIES[name]
     parameters = family.parameters(kind)
     needed = {key: NEEDED[key] for key, entry in parameters.items() if entry.needed}
+    needed |= EITHER.get(kind, {})
     resolved = family.resolve({family.key: kind, **needed}, "here")
     assert family.resolve(resolved, "here") == resolved
     assert set(resolved) - {family.key} <= set(parameters)

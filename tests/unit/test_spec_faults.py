@@ -389,7 +389,7 @@ def test_a_policy_of_one_knob_that_is_not_named(table: Any) -> None:
 def test_a_parameter_of_another_policy() -> None:
     fault = only_fault({"control": {"send_ratio": 0.1}})
     assert (fault.field, fault.rule) == ("control.send_ratio", "is not a parameter of online")
-    assert fault.remedy == "it is one of randomised, top-k"
+    assert fault.remedy == "it is one of randomised, sampled, paced, top-k"
 
 
 def test_values_are_rounded_by_a_compressor() -> None:

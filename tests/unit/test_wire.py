@@ -16,10 +16,19 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from flexfl.compress import RoundedTopK, TopK
-from flexfl.compress.message import Message, code_bits, message_bytes, subset_bytes
+from flexfl.compress.message import (
+    Message,
+    even_levels,
+    message_bytes,
+    order_bytes,
+    shortened,
+    subset_bytes,
+    table_bytes,
+)
 from flexfl.compress.rounded import rounded
 from flexfl.errors import FlexFLError
 from flexfl.wire import WireError, decode, encode
+from flexfl.wire.order import decode_order, encode_order
 from flexfl.wire.subset import decode_subset, encode_subset
 
 HEADER = 20
@@ -136,7 +145,8 @@ def test_every_flipped_byte_truncation_and_trailing_byte_is_noticed(
     vector[:count] = np.linspace(1, 2, count)
     message = message_of(vector)
     if levels:
-        message = replace(message, form="levels", levels=np.linspace(1, 2, count).astype(dtype))
+        kinds = np.linspace(1, 2, count).astype(dtype)
+        message = Message.of_levels(16, message.indices, np.arange(count) % 2 == 1, np.arange(count), kinds)
     original = encode(message)
     damaged = [original[:i] + bytes([original[i] ^ 0xFF]) + original[i + 1 :] for i in range(len(original))]
     damaged += [original[:length] for length in range(len(original))]
@@ -151,9 +161,9 @@ def test_any_other_bytes_are_refused(data: bytes, dim: int) -> None:
     with pytest.raises(WireError):
         decode(data, dim)
     with pytest.raises(WireError):
-        decode(b"FXFL\x03\x01\x01\x00" + data, dim)
+        decode(b"FXFL\x04\x01\x01\x00" + data, dim)
     with pytest.raises(WireError):
-        decode(b"FXFL\x03\x03\x01\x00" + data, dim)
+        decode(b"FXFL\x04\x03\x01\x00" + data, dim)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -172,15 +182,20 @@ def test_a_message_for_another_model_is_refused(dim: int, count: int) -> None:
         decode(sent(vector), dim)
 
 
-def forged(form: int, dim: int, count: int, body: bytes, *, values: int = 1, version: int = 3) -> bytes:
+def forged(
+    form: int, dim: int, count: int, body: bytes, *, values: int = 1, version: int = 4, table: int = 0
+) -> bytes:
     """A message with a valid checksum, by a sender that does not keep to the rules."""
-    start = struct.pack("<4sBBBBII", b"FXFL", version, form, values, 0, dim, count)
+    start = struct.pack("<4sBBBBII", b"FXFL", version, form, values, table, dim, count)
     return start + struct.pack("<I", zlib.crc32(start + body)) + body
 
 
 ONE_OF_FOUR = encode_subset(np.array([1]), 4)
-TABLE = struct.pack("<Hff", 2, 1.0, 2.0)  # two levels
-THREE = struct.pack("<H3f", 3, 1.0, 2.0, 3.0)
+ONE = struct.pack("<Hf", 1, 2.0)  # one level
+TWO = struct.pack("<Hff", 2, 1.0, 2.0)
+SHORT = struct.pack("<HhHH", 2, 128, 0, 1)
+LEVELS = ONE_OF_FOUR + b"\x01" + encode_order(np.array([1]), 2)
+"""One value of four that is negative and has the second of two levels."""
 
 
 @pytest.mark.parametrize(
@@ -195,17 +210,29 @@ THREE = struct.pack("<H3f", 3, 1.0, 2.0, 3.0)
         (forged(2, 2**32 - 1, 1, struct.pack("<f", 1)), "parameters"),
         (forged(4, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0)), "unknown header"),
         (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), values=5), "unknown header"),
-        (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), version=1), "version 3, got 1"),
+        (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), version=1), "version 4, got 1"),
         (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", float("nan"))), "NaN"),
         (forged(1, 4, 1, ONE_OF_FOUR + b"\x80\x7f", values=3), "NaN"),
+        (forged(1, 4, 1, ONE_OF_FOUR + struct.pack("<f", 1.0), table=1), "unknown header"),
+        (forged(3, 4, 1, TWO + LEVELS, table=3), "unknown header"),
         (forged(3, 4, 1, b"\x01"), "how many there are"),
-        (forged(3, 4, 1, TABLE + ONE_OF_FOUR + b"\x01", values=2), "as float32 or float64"),
-        (forged(3, 4, 1, struct.pack("<H", 0) + ONE_OF_FOUR), "at least one level"),
-        (forged(3, 4, 1, struct.pack("<H", 65535) + ONE_OF_FOUR), "bytes after its header"),
-        (forged(3, 4, 1, TABLE + ONE_OF_FOUR + b"\x01\x00"), "bytes after its header"),
-        (forged(3, 4, 1, TABLE + ONE_OF_FOUR), "bytes after its header"),
-        (forged(3, 4, 1, THREE + ONE_OF_FOUR + b"\x03"), "has 3 levels, got the one at 3"),
-        (forged(3, 4, 1, struct.pack("<Hf", 1, float("inf")) + ONE_OF_FOUR), "infinity"),
+        (forged(3, 4, 1, TWO + LEVELS, values=2), "as float32 or float64"),
+        (forged(3, 4, 1, struct.pack("<H", 0) + LEVELS), "at least one level"),
+        (forged(3, 4, 1, struct.pack("<H", 65535) + LEVELS), "at least 262145 bytes after its header"),
+        (forged(3, 4, 4, TWO + LEVELS), "must have 13 bytes after its header, got 15"),
+        (forged(3, 4, 1, TWO + LEVELS + b"\x00"), "bytes after its header"),
+        (forged(3, 4, 1, TWO + LEVELS[:-1]), "bytes after its header"),
+        (forged(3, 4, 1, TWO + LEVELS[:-4]), "at least 13 bytes after its header"),
+        (forged(3, 4, 1, ONE + LEVELS), "bytes after its header"),
+        *(
+            (forged(3, 4, 1, struct.pack("<Hff", 2, 1.0, wrong) + LEVELS), "finite and > 0")
+            for wrong in (0.0, -0.0, -1.0, math.inf, math.nan)
+        ),
+        (forged(3, 4, 1, struct.pack("<Hf", 2, 3e38) + LEVELS, table=2), "finite and > 0"),
+        (forged(3, 4, 1, struct.pack("<HhHH", 2, 129, 0, 0) + LEVELS, table=1), "finite and > 0"),
+        (forged(3, 4, 1, struct.pack("<HhHH", 2, 0, 511 << 7, 0) + LEVELS, table=1), "finite and > 0"),
+        (forged(3, 4, 1, struct.pack("<HhHH", 2, -32768, 0, 0) + LEVELS, values=4, table=1), "finite and"),
+        (forged(3, 4, 1, struct.pack("<HhHH", 2, 32767, 0, 0) + LEVELS, values=4, table=1), "finite and"),
     ],
 )
 def test_a_forged_message_is_refused(data: bytes, reason: str) -> None:
@@ -221,11 +248,21 @@ def test_the_layout_is_the_documented_one() -> None:
     by_hand = forged(1, 9, 2, places + struct.pack("<ff", 0.5, -3.0))
     assert sent(vector) == by_hand
     assert_array_equal(decode(by_hand, 9).dense(), vector, strict=True)
-    levels = np.array([-3.0, 0.25, 0.5], dtype=np.float32)
-    told = replace(message_of(vector), form="levels", levels=levels)
-    by_hand = forged(3, 9, 2, struct.pack("<H3f", 3, *levels) + places + bytes([0b0010]))  # 2, then 0
-    assert encode(told) == by_hand
-    assert_array_equal(decode(by_hand, 9).dense(), vector, strict=True)
+    negative, codes = np.array([False, True]), np.array([0, 1])
+    end = places + bytes([0b10]) + encode_order(codes, 2)
+    for number, (name, table) in enumerate(
+        {
+            "exact": struct.pack("<Hff", 2, 0.5, 1.0),
+            "short": struct.pack("<HhHH", 2, 1, 1 << 7, 0),
+            "even": struct.pack("<Hf", 2, 0.5),
+        }.items()
+    ):
+        message = Message.of_levels(
+            9, np.array([2, 7]), negative, codes, np.array([0.5, 1], np.float32), name
+        )
+        by_hand = forged(3, 9, 2, table + end, table=number)
+        assert encode(message) == by_hand
+        assert_array_equal(decode(by_hand, 9).values, message.values, strict=True)
 
 
 def test_wire_errors_are_ours() -> None:
@@ -322,14 +359,22 @@ def test_of_a_value_too_large_the_largest_number_is_sent_and_the_rest_stays(form
 
 @st.composite
 def level_messages(draw: st.DrawFn) -> Message:
-    dtype = draw(st.sampled_from(DTYPES))
+    dtype, table = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(["exact", "short", "even"]))
     dim, number = draw(st.integers(1, 60)), draw(st.integers(1, 40))
-    width = 8 * dtype.itemsize
-    values = st.floats(allow_nan=False, allow_infinity=False, width=width)
-    levels = draw(hnp.arrays(dtype, number, elements=values.filter(bool)))
+    least, most = float(np.finfo(dtype).smallest_subnormal), 2.0**100
+    if table == "short":
+        least = max(least, 2.0**-400)  # all within 2^511
+    elif table == "exact":
+        most = float(np.finfo(dtype).max)
+    levels = draw(hnp.arrays(dtype, number, elements=st.floats(least, most, width=8 * dtype.itemsize)))
+    if table == "short":
+        levels = shortened(levels, dtype)
+    elif table == "even":
+        levels = even_levels(levels[0], number)
     indices = sorted(draw(st.lists(st.integers(0, dim - 1), min_size=1, max_size=dim, unique=True)))
-    chosen = draw(hnp.arrays(np.int64, len(indices), elements=st.integers(0, number - 1)))
-    return Message(dim, np.array(indices), levels[chosen], "levels", levels)
+    codes = draw(hnp.arrays(np.int64, len(indices), elements=st.integers(0, number - 1)))
+    negative = draw(hnp.arrays(np.bool_, len(indices)))
+    return Message.of_levels(dim, np.array(indices), negative, codes, levels, table)
 
 
 @given(level_messages())
@@ -339,27 +384,119 @@ def test_levels_arrive_and_their_sizes_are_real(message: Message) -> None:
     data = encode(message)
     assert len(data) == message.nbytes
     received = decode(data, message.dim)
-    assert received.form == "levels"
-    assert received.levels is not None
-    assert received.levels.tobytes() == message.levels.tobytes()
-    assert_array_equal(received.indices, message.indices)
-    assert_array_equal(received.values, message.values, strict=True)
+    assert (received.form, received.table) == ("levels", message.table)
+    for found, sent in (
+        (received.levels, message.levels),
+        (received.codes, message.codes),
+        (received.indices, message.indices),
+        (received.values, message.values),
+    ):
+        assert_array_equal(found, sent, strict=True)
     assert received.nbytes == message.nbytes
 
 
-def test_a_level_takes_as_many_bits_as_it_must() -> None:
-    signs = np.where(np.arange(800) % 2, 1.0, -1.0).astype(np.float32)
-    message = Message(800, np.arange(800), signs, "levels", np.array([-1, 1], dtype=np.float32))
-    assert code_bits(2) == 1
-    assert len(encode(message)) == HEADER + 2 + 2 * 4 + 100
-    one = replace(message, values=np.ones(800, dtype=np.float32), levels=np.ones(1, dtype=np.float32))
-    assert len(encode(one)) == HEADER + 2 + 4
+@pytest.mark.parametrize("number", [1, 2, 3, 8, 17, 64])
+def test_sizes_of_levels_are_real_for_every_number_of_components(number: int) -> None:
+    """Whether all levels are as frequent, most values have one of them, or only the last ones occur."""
+    rng, dim = np.random.default_rng(number), 70
+    levels = even_levels(np.float32(0.1), number)
+    shares = [np.ones(number), 0.3 ** np.arange(number), 0.3 ** np.arange(number)[::-1]]
+    for k, share in itertools.product(range(1, dim + 1), shares):
+        codes = rng.choice(number, k, p=share / share.sum())
+        places = np.sort(rng.choice(dim, k, replace=False))
+        message = Message.of_levels(dim, places, rng.random(k) < 0.5, codes, levels, "even")
+        data = encode(message)
+        order = int(order_bytes(np.bincount(codes, minlength=number)))
+        assert len(data) == HEADER + 2 + 4 + int(subset_bytes(k, dim)) + -(-k // 8) + order
+        assert len(data) == message.nbytes
+        assert_array_equal(decode(data, dim).dense(), message.dense())
 
 
-def test_a_value_that_is_none_of_the_levels_is_refused() -> None:
-    message = Message(4, np.array([1]), np.array([0.5]), "levels", np.array([0.25, 1.0]))
-    with pytest.raises(WireError, match="none of its levels"):
-        encode(message)
+@pytest.mark.parametrize(
+    ("dim", "k", "number"),
+    [(39_760, 500, 8), (39_760, 1000, 16), (39_760, 39_760, 16), (551_786, 600, 16), (551_786, 100_000, 64)],
+)
+@pytest.mark.parametrize("skew", [1.0, 0.7])
+def test_messages_of_levels_are_near_their_entropy(dim: int, k: int, number: int, skew: float) -> None:
+    rng = np.random.default_rng(1)
+    share = skew ** np.arange(number)
+    codes = rng.choice(number, k, p=share / share.sum())
+    places = np.sort(rng.choice(dim, k, replace=False))
+    levels = shortened(0.7 ** np.arange(number), np.float32)
+    message = Message.of_levels(dim, places, rng.random(k) < 0.5, codes, levels, "short")
+    data = encode(message)
+    assert_array_equal(decode(data, dim).dense(), message.dense())
+    n = np.bincount(codes, minlength=number)
+    n = n[n > 0]
+    choices = (math.lgamma(dim + 1) - math.lgamma(k + 1) - math.lgamma(dim - k + 1)) / math.log(2)
+    entropy = choices + k + float(-(n * np.log2(n / k)).sum())
+    assert 8 * (len(data) - HEADER - table_bytes(number, "short", "float32")) <= 1.01 * entropy
+
+
+GOOD = Message.of_levels(4, np.array([1]), np.array([True]), np.array([1]), np.array([0.25, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"values": np.array([0.5])}, "not the level of its code"),
+        ({"codes": np.array([2])}, "a code below that"),
+        ({"codes": np.array([-1])}, "a code below that"),
+        ({"codes": np.array([1, 1])}, "a code below that"),
+        ({"codes": None}, "must have levels, codes"),
+        ({"table": "odd"}, "a table among exact, short, even"),
+        ({"table": "even"}, "that its table, even, cannot hold"),
+        ({"table": "short", "levels": np.array([0.3, 1.0])}, "that its table, short, cannot hold"),
+        ({"table": "short", "levels": np.array([2.0**-512, 1.0])}, "that its table, short, cannot hold"),
+        ({"levels": np.array([0.0, 1.0])}, "finite and > 0"),
+        ({"levels": np.array([-0.25, 1.0])}, "finite and > 0"),
+        ({"levels": np.array([np.inf, 1.0])}, "finite and > 0"),
+        ({"levels": np.ones(65536)}, "from 1 to 65535 levels"),
+        ({"levels": np.ones(2, np.float16)}, "float32 or float64"),
+    ],
+)
+def test_a_message_of_levels_that_is_none_is_refused(changes: dict, reason: str) -> None:
+    assert len(encode(GOOD)) == GOOD.nbytes
+    with pytest.raises(WireError, match=reason):
+        encode(replace(GOOD, **changes))
+
+
+# Which value has which level ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "most"), [(2, 9), (3, 6), (5, 4)])
+def test_every_order_has_a_code_of_its_own(number: int, most: int) -> None:
+    for count in range(1, most + 1):
+        found: dict[tuple[int, ...], set[bytes]] = {}
+        for chosen in itertools.product(range(number), repeat=count):
+            codes = np.array(chosen)
+            cells = np.bincount(codes, minlength=number)
+            code = encode_order(codes, number)
+            assert tuple(decode_order(code, count, number)) == chosen
+            assert len(code) == order_bytes(cells)
+            found.setdefault(tuple(cells), set()).add(code)
+        assert sum(map(len, found.values())) == number**count
+
+
+@given(st.integers(1, 70), st.lists(st.tuples(st.integers(0, 69), st.integers(1, 500)), max_size=12))
+def test_orders_of_all_shapes(number: int, runs: list[tuple[int, int]]) -> None:
+    """Runs of the last level make the longest carries, runs of the first many zeros."""
+    runs = [*runs, (number - 1, 300), (0, 40), (number - 1, 300)]
+    codes = np.concatenate([np.full(length, level % number) for level, length in runs])
+    code = encode_order(codes, number)
+    assert_array_equal(decode_order(code, len(codes), number), codes)
+
+
+def test_as_many_levels_as_there_may_be() -> None:
+    codes = np.random.default_rng(0).permutation(np.append(np.arange(65_535), np.full(30_000, 65_534)))
+    assert_array_equal(decode_order(encode_order(codes, 65_535), len(codes), 65_535), codes)
+
+
+@given(st.binary(max_size=40), st.integers(1, 300), st.integers(1, 65_535))
+def test_any_bytes_give_levels_in_range(code: bytes, count: int, number: int) -> None:
+    codes = decode_order(code, count, number)
+    assert codes.shape == (count,)
+    assert np.all((codes >= 0) & (codes < number))
 
 
 # A million damaged messages ---------------------------------------------------------------------
@@ -369,14 +506,14 @@ def test_a_million_damaged_messages_give_a_message_or_our_error() -> None:
     """Half of them with a checksum that fits, so that what lies behind it is reached, too."""
     rng = np.random.default_rng(5)
     originals = []
-    for form in ("float32", "float16", "bfloat16", "levels"):
+    for form in ("float32", "float16", "bfloat16", "exact", "short", "even"):
         for count in (1, 3, 20, 30):
             vector = np.zeros(30, dtype=np.float32)
             vector[rng.choice(30, count, replace=False)] = rng.normal(size=count)
-            if form == "levels":
-                levels = np.array([-1.0, 0.5, 2.0], dtype=np.float32)
-                chosen = levels[rng.integers(0, 3, count)]
-                message = Message(30, np.flatnonzero(vector), chosen, form, levels)
+            if form in ("exact", "short", "even"):
+                levels, codes = np.array([0.5, 1.0, 1.5], dtype=np.float32), rng.integers(0, 3, count)
+                places = np.flatnonzero(vector)
+                message = Message.of_levels(30, places, vector[places] < 0, codes, levels, form)
             else:
                 message = message_of(vector) if form == "float32" else rounded_message(vector, form)
             originals.append(np.frombuffer(encode(message), dtype=np.uint8))

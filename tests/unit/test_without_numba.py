@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from flexfl.compress.message import subset_bytes
+from flexfl.compress.message import order_bytes, subset_bytes
 from flexfl.models import plain_pooling, pooling_kernels
 from flexfl.wire import coder, plain_coder
 
@@ -30,7 +30,7 @@ def codes(indices: np.ndarray, dim: int) -> list[tuple[int, bytes]]:
     written = []
     for one in (coder, plain_coder):
         out = np.zeros(int(subset_bytes(len(indices), dim)) + 16, dtype=np.uint8)
-        written.append((one.encode(indices, dim, out), out.tobytes()))
+        written.append((one.encode_subset(indices, dim, out), out.tobytes()))
     return written
 
 
@@ -60,9 +60,31 @@ def test_the_coders_write_the_same_for_long_vectors(places: str, dim: int) -> No
 @settings(max_examples=300, deadline=None)
 def test_the_coders_read_the_same_from_any_bytes(code: bytes, dim: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, dim))
-    read = [one.decode(np.frombuffer(code, dtype=np.uint8), count, dim) for one in (coder, plain_coder)]
+    bytes_ = np.frombuffer(code, dtype=np.uint8)
+    read = [one.decode_subset(bytes_, count, dim) for one in (coder, plain_coder)]
     assert read[0].dtype == read[1].dtype
     assert_array_equal(*read)
+
+
+@given(
+    st.integers(2, 300), st.lists(st.tuples(st.integers(0, 299), st.integers(1, 99)), min_size=1), st.data()
+)
+@settings(max_examples=300, deadline=None)
+def test_the_coders_write_and_read_the_same_orders(
+    levels: int, runs: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    order = np.concatenate([np.full(length, level % levels) for level, length in runs])
+    size = int(order_bytes(np.bincount(order, minlength=levels)))
+    written = []
+    for one in (coder, plain_coder):
+        out = np.zeros(size + 16, dtype=np.uint8)
+        written.append((one.encode_order(order, levels, out), out.tobytes()))
+        assert_array_equal(one.decode_order(out[:size], len(order), levels), order, strict=True)
+    assert written[0] == written[1]
+    assert written[0][0] <= size
+    other = np.frombuffer(data.draw(st.binary(max_size=40)), dtype=np.uint8)
+    read = [one.decode_order(other, len(order), levels) for one in (coder, plain_coder)]
+    assert_array_equal(*read, strict=True)
 
 
 @given(
@@ -102,11 +124,13 @@ sys.modules["numba"] = None
 import torch
 from flexfl.models.pooling import Pool
 from flexfl.wire.subset import decode_subset, encode_subset
+from flexfl.wire.order import decode_order, encode_order
 import numpy as np
 pool = Pool(torch.nn.MaxPool2d(2), relu=True)
 z = torch.arange(-8.0, 8.0).reshape(1, 1, 4, 4)
 assert pool.forward(z).flatten().tolist() == [0.0, 0.0, 5.0, 7.0]
 assert decode_subset(encode_subset(np.array([2, 5]), 9), 2, 9).tolist() == [2, 5]
+assert decode_order(encode_order(np.array([2, 0, 2]), 3), 3, 3).tolist() == [2, 0, 2]
 """
 
 

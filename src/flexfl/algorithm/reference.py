@@ -16,9 +16,11 @@ from numpy.typing import DTypeLike
 from flexfl.algorithm.steps import equal_weights
 from flexfl.arrays import FloatArray, Number
 from flexfl.compress.message import dense_rows
-from flexfl.control.knobs import Computing, Sending
+from flexfl.control.joint import JointQueues
+from flexfl.control.knobs import Computing, Knob, Sender, Sending
 from flexfl.control.setup import Setup
 from flexfl.control.timing import ON_TIME, Arrivals, VirtualClock
+from flexfl.learning_rate import CAP, FORGET, PRIOR, SHARE, Rate, following
 from flexfl.local import ClientWork
 from flexfl.streams import Entities
 
@@ -40,6 +42,8 @@ class Step:
     applied: FloatArray  # Σ w·(𝟙/q)·Δ, (D,); the paper's Δ is −η·g
     clock: float = math.nan  # when it ended, in seconds
     in_flight: FloatArray | None = None  # Σ w·v of messages that have not arrived, (D,)
+    learning_rate: float = math.nan  # η_t
+    average: FloatArray | None = None  # x̄_{t+1}, (D,)
 
 
 def _at(gradient: Gradient, client: int, used: int) -> Callable[[FloatArray, int], FloatArray]:
@@ -66,13 +70,33 @@ class _Flying:
         return sum((self._w[n] * v for n, v in self._messages.items()), start=np.zeros(self._dim))
 
 
+def _learning_rate(given: Rate, sent: list[float]) -> float:
+    """Return η, or min(0.1, 0.85·ρ_t) with ρ_t = Σ_s 0.99^(t−1−s)·m_s / Σ_s 0.99^(t−1−s).
+
+    m are the messages per client and iteration so far; ten iterations with 0.1/0.85 come before the first.
+    """
+    if given != "auto":
+        return given
+    count = [FORGET**age for age in reversed(range(len(sent)))]  # the newest counts 1
+    prior = PRIOR * FORGET ** len(sent)
+    total = prior * CAP / SHARE + sum(c * m for c, m in zip(count, sent, strict=True))
+    return following(total / (prior + sum(count)))
+
+
+def _knobs(setup: Setup, N: int, D: int) -> tuple[Knob, Sender, Sender, JointQueues]:
+    """Return what decides on computing, uplink and downlink, and the queues of joint budgets."""
+    everyone, server, joint = Entities.all_clients(N), Entities.the_server(), setup.joint_queues()
+    uplink, downlink = setup.sender("uplink", everyone, D, joint), setup.sender("downlink", server, D, joint)
+    return setup.knob(everyone, D, joint), uplink, downlink, joint
+
+
 def reference(
     params: FloatArray,
     gradient: Gradient,
     *,
     clients: int,
     setup: Setup,
-    learning_rate: float,
+    learning_rate: Rate,
     iterations: int,
     weights: Number | None = None,
     dtype: DTypeLike = np.float64,
@@ -83,29 +107,28 @@ def reference(
         params: x_0, (D,).
         gradient: the clients' gradients.
         clients: N.
-        setup: policy, costs, compressors, budgets and local work.
-        learning_rate: η.
+        setup: policy, costs, compressors and budgets, local work, and the schedule of the learning rate.
+        learning_rate: η, or "auto": min(0.1, 0.85·ρ), ρ being the messages per client and iteration.
         iterations: T.
         weights: w, (N,), with sum 1; 1/N if left out.
         dtype: of all vectors.
     """
-    N, D, eta = clients, len(params), learning_rate
+    N, D = clients, len(params)
     w = equal_weights(N) if weights is None else np.asarray(weights)
-    setup, everyone = setup.weighted(w).started(N, D), Entities.all_clients(N)
+    setup = setup.weighted(w).started(N, D)
     clock = setup.clock if isinstance(setup.clock, VirtualClock) else None
-    joint = setup.joint_queues()
-    compute, uplink = setup.knob(everyone, D, joint), setup.sender("uplink", everyone, D, joint)
-    downlink = setup.sender("downlink", Entities.the_server(), D, joint)
+    compute, uplink, downlink, joint = _knobs(setup, N, D)
     x: FloatArray = np.array(params, dtype=dtype)
-    r: FloatArray = np.zeros(D, dtype=dtype)  # line 1
-    e: FloatArray = np.zeros((N, D), dtype=dtype)  # line 2
+    r, e = (np.zeros(shape, dtype=dtype) for shape in (D, (N, D)))  # lines 1–2
     flying = _Flying(w, D)
-    work, used = [ClientWork(setup.local) for _ in range(N)], [0] * N
+    work = [ClientWork(setup.local) for _ in range(N)]
+    used, sent, x_bar = [0] * N, list[float](), x  # minibatches by client, messages per client by iteration
 
     for t in range(iterations):  # line 3
         if setup.clock.seconds >= setup.duration:
             return
         away = None if clock is None else clock.begin(t)
+        eta = _learning_rate(learning_rate, sent) * setup.factor(t)
         computing = compute.decide(t, away)  # P3.1, (16), line 5
         b, applied = e.copy(), np.zeros(D)
         for n in np.flatnonzero(computing.computed).tolist():
@@ -120,9 +143,11 @@ def reference(
         a = (r + flying.exchange(arrivals, v) + w @ v).astype(dtype)  # line 10
         [message], r, down = downlink.send(t, a)  # P3.3, (18), lines 11–12
         x = x + message.dense()  # line 14
+        sent.append(np.count_nonzero(up.components) / N)
+        x_bar = x_bar + 10 / (t + 10) * (x - x_bar)
         joint.close()
         if clock is not None:
             clock.advance(down)
 
-        now = setup.clock.seconds
-        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied, now, flying.total())
+        rest = setup.clock.seconds, flying.total(), eta, x_bar
+        yield Step(t, x.copy(), r.copy(), e.copy(), computing, up, down, applied, *rest)

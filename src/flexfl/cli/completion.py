@@ -6,12 +6,23 @@ Where nothing here begins as the word does, the shell offers files.
 from __future__ import annotations
 
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 
 def specs(incomplete: str) -> list[str]:
     """Return the specs that ship and begin so."""
     folder = resources.files("flexfl.spec") / "shipped"
-    names = (entry.name.removesuffix(".toml") for entry in folder.iterdir())
+    return _names(folder, incomplete)
+
+
+def methods(incomplete: str) -> list[str]:
+    """Return the methods to compare, and the specs, that ship and begin so."""
+    folder = resources.files("flexfl.spec") / "shipped"
+    return sorted(_names(folder, incomplete) + _names(folder / "methods", incomplete))
+
+
+def _names(folder: Traversable, incomplete: str) -> list[str]:
+    names = (entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return sorted(name for name in names if name.startswith(incomplete))
 
 

@@ -7,7 +7,20 @@ import sys
 import typer
 
 from flexfl import __version__
-from flexfl.cli import as_command, bench, data, deploy, export, frontier, paper, plan, report, run, sweep
+from flexfl.cli import (
+    as_command,
+    bench,
+    compare,
+    data,
+    deploy,
+    export,
+    frontier,
+    paper,
+    plan,
+    report,
+    run,
+    sweep,
+)
 from flexfl.errors import FlexFLError
 
 app = typer.Typer(
@@ -22,6 +35,7 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("plan")(plan.plan)
 app.command("frontier")(frontier.frontier)
+app.command("compare")(compare.compare)
 app.command("paper")(paper.paper)
 app.command("report")(report.report)
 app.command("export")(export.export)

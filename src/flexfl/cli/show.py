@@ -104,11 +104,14 @@ def _show_notes(console: Console, notes: Iterable[str]) -> None:
 
 def _evaluation(progress: AnyProgress) -> Text:
     text = Text()
-    loss, accuracy = (progress.evaluation.get(name) for name in ("train_loss", "test_accuracy"))
+    names = "train_loss", "test_accuracy", "average_test_accuracy"
+    loss, accuracy, averaged = (progress.evaluation.get(name) for name in names)
     if loss is not None:
         text.append(f"loss {loss:.3f}  ")
     if accuracy is not None:
         text.append(f"accuracy {accuracy:.3f}  ", style="bold")
+    if averaged is not None:
+        text.append(f"averaged {averaged:.3f}  ", style="bold")
     return text
 
 
@@ -140,8 +143,12 @@ def show_result(console: Console, summary: dict[str, Any], directory: Path) -> N
         evaluations = f"the last {summary['recent_evaluations']} evaluations"
         recent = f"{summary['recent_test_accuracy']:.4f} over {evaluations}"
         console.print(f"test accuracy  {summary['test_accuracy']:.4f} ({recent})")
+    if summary["average_test_accuracy"] is not None:
+        console.print(f"averaged model {summary['average_test_accuracy']:.4f} test accuracy")
     if summary["train_loss"] is not None:
         console.print(f"training loss  {summary['train_loss']:.4f}")
+    if summary["learning_rate"] is not None:
+        console.print(f"learning rate  {summary['learning_rate']:.4g} in the last iteration")
     pace = summary["seconds"] / max(1, summary["iterations"]) * 1e3
     console.print(
         f"{'iterations':<14} {summary['iterations']} in {summary['seconds']:.1f} s ({pace:.1f} ms each)"

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flexfl.arrays import Count, FloatArray, IntArray, Number
 from flexfl.compress.message import Message
+from flexfl.counting import Counts, size_in
 
 Random = Callable[[], np.random.Generator]
 """Opens the sender's stream of this iteration, from its beginning; for compressors that draw lots."""
@@ -38,12 +40,20 @@ class Offers:
     kept: FloatArray
     nbytes: IntArray
 
+    def sizes(self, counts: Counts) -> NDArray[Any]:
+        """Return what a cost is a function of, (A,)."""
+        return size_in(counts, self.components, self.nbytes)
+
 
 @runtime_checkable
 class Compressor(Protocol):
     """From a vector and an amount to a message.
 
-    Optional besides: `state()` and `restore(state)` for a compressor with a memory (`flexfl.state`).
+    Optional besides:
+
+    - `state()` and `restore(state)`, for a compressor with a memory (`flexfl.state`);
+    - `least_bytes(components, dim)`, a size that no message of so many components is below;
+    - the methods of `Searchable`, for one with so many amounts that not all can be listed in an iteration.
     """
 
     def offers(self, vector: FloatArray, random: Random) -> Offers:
@@ -52,6 +62,23 @@ class Compressor(Protocol):
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         """Return the message of that amount, with the size and the remainder that `offers` announced."""
+        ...
+
+
+Weigh = Callable[[IntArray, IntArray, FloatArray], FloatArray]
+"""The objective of candidates, given their k, bytes and ‖b − v‖², all (A,)."""
+
+
+@runtime_checkable
+class Searchable(Compressor, Protocol):
+    """A compressor that finds the best of its amounts without listing them all."""
+
+    def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
+        """Return the amount with the least objective."""
+        ...
+
+    def at_most(self, vector: FloatArray, components: int) -> int:
+        """Return the largest amount that sends no more than so many components: of all, the last one."""
         ...
 
 
@@ -81,12 +108,15 @@ class Choices(Protocol):
     Attributes:
         energy: ‖b‖², (...).
         largest_first: whether `above` may be asked, and amounts are numbers of components.
+        counts: what `sizes` are, as the cost counts them.
     """
 
     @property
     def energy(self) -> FloatArray: ...
     @property
     def largest_first(self) -> bool: ...
+    @property
+    def counts(self) -> Counts: ...
 
     def above(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
         """Return #{j : gain_j > cut²} and the sum of these gains; cut and enough are (...).
@@ -105,7 +135,15 @@ class Choices(Protocol):
         ...
 
     def components(self, amounts: IntArray) -> IntArray:
-        """Return how many components these amounts send, (...): what a cost is a function of."""
+        """Return how many components these amounts send, (...)."""
+        ...
+
+    def sizes(self, amounts: IntArray) -> NDArray[Any]:
+        """Return the sizes of these amounts, (...): what a cost is a function of."""
+        ...
+
+    def sizes_of(self, components: IntArray) -> NDArray[Any]:
+        """Return the size of messages of so many components; the least where it also depends on others."""
         ...
 
     def offers(self, place: int) -> Offers:
@@ -131,4 +169,38 @@ class Bounded(Protocol):
 
     def at_best(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
         """Return #{j : |b_j| > cut} and the sum of these b_j²: `above` if all values arrived as they are."""
+        ...
+
+
+class Weighed(Protocol):
+    """The objective of M vectors, for candidates (A, M); see `control.objective.Objective`."""
+
+    @property
+    def places(self) -> IntArray:
+        """Which vectors, (M,)."""
+        ...
+
+    def of(self, columns: IntArray) -> Weighed:
+        """Return the objective of some of them."""
+        ...
+
+    def of_sizes(self, sizes: NDArray[Any], kept: FloatArray) -> FloatArray:
+        """Return the objective of messages of these sizes that leave so much behind, (A, M)."""
+        ...
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """Choices that find the best amount themselves, for compressors whose amounts cannot all be listed."""
+
+    @property
+    def searching(self) -> bool:
+        """Whether it is so."""
+        ...
+
+    def least(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
+        """Return the best amounts of the objective's vectors, (M,), and what they leave behind.
+
+        Amounts of more than `reach` components, (M,), are no better than nothing, and need not be tried.
+        """
         ...

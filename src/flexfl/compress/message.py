@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import Count, FloatArray, IntArray
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray
 
 HEADER_BYTES = 20
 VALUE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -66,23 +66,58 @@ def _sizes(k: IntArray, dim: int, form: str) -> IntArray:
     return np.where(k > 0, HEADER_BYTES + np.minimum(subset_bytes(k, dim) + k * value, dim * value), 0)
 
 
-def level_bytes(count: Count, dim: int, levels: int, dtype: Any) -> IntArray:
-    """Return how many bytes a message takes whose values are among `levels` different ones.
+def levels_bytes(cells: IntArray, dim: int, table: int) -> IntArray:
+    """Return how many bytes a message takes whose magnitudes are among L levels.
 
-    The header, the places, the table of levels, and ⌈log2 levels⌉ bits for each value.
+    The header, the table of levels, the places, a sign for each value, and the order of the levels.
+
+    Args:
+        cells: n_c, how many values have each level, (..., L).
+        dim: D.
+        table: bytes of the table (`table_bytes`).
     """
-    k = np.asarray(count)
-    table = 2 + levels * np.dtype(dtype).itemsize
-    return np.where(k > 0, HEADER_BYTES + table + subset_bytes(k, dim) + -(-k * code_bits(levels) // 8), 0)
+    n = np.asarray(cells)
+    k = n.sum(axis=-1)
+    size = HEADER_BYTES + table + subset_bytes(k, dim) + (k + 7) // 8 + order_bytes(n)
+    return np.where(k > 0, size, 0)
 
 
-def code_bits(levels: int) -> int:
-    """Return how many bits name one of so many levels.
+def table_bytes(levels: int, table: str, dtype: Any) -> int:
+    """Return the size of a table of L levels: their number, and the levels as `Message.table` says.
 
-    >>> [code_bits(n) for n in (1, 2, 3, 16)]
-    [0, 1, 2, 4]
+    >>> [table_bytes(8, table, "float32") for table in ("exact", "short", "even")]
+    [34, 20, 6]
     """
-    return max(0, (levels - 1).bit_length())
+    value = int(np.dtype(dtype).itemsize)
+    return 2 + {"exact": levels * value, "short": 2 + 2 * levels, "even": value}[table]
+
+
+def order_bytes(cells: IntArray) -> IntArray:
+    """Return the length of the code of which value has which level, given how many have each, (..., L).
+
+    The coder (`wire.order`) learns the shares of the levels as it goes, so that no table of them is sent: its
+    code has log2 [(k + L − 1)! / ((L − 1)! Π n_c!)] bits, however the values are ordered, and a byte to end
+    with.
+    """
+    n = np.asarray(cells)
+    levels, k = n.shape[-1], n.sum(axis=-1)
+    table = log_factorials(int(k.max(initial=0)) + levels)
+    bits = table[k + levels - 1] - table[levels - 1]
+    for cell in range(levels):  # one after the other, as the compiled pass does: to the last digit
+        bits = bits - table[n[..., cell]]
+    return np.where((k > 0) & (levels > 1), np.ceil(bits / 8 - 1e-9).astype(np.int64) + 1, 0)
+
+
+def log_factorials(most: int) -> FloatArray:
+    """Return log2 n! for n = 0, 1, …, at least up to `most`."""
+    return _log_factorials(1 << max(10, most.bit_length()))
+
+
+@lru_cache(maxsize=8)
+def _log_factorials(most: int) -> FloatArray:
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(np.arange(most + 1) + 1.0) / math.log(2.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +129,11 @@ class Message:
         indices: the places of the values, ascending, (k,).
         values: exactly as the receiver gets them, (k,), in the sender's type.
         form: how each value is coded: float64, float32, float16 or bfloat16 (a value must be one of these
-            numbers); or "levels", one of the values in `levels`.
-        levels: the different values that there may be, for the form "levels"; announced by the compressor,
-            so that the size does not depend on which of them occur.
+            numbers); or "levels", a sign and one of the magnitudes in `levels`.
+        levels: the magnitudes that there may be, (L,), for the form "levels" (`of_levels`).
+        codes: which of the levels each value has, (k,).
+        table: how the levels are coded: "exact", each as it is; "short", each with eight significant bits
+            (`shortened`); or "even", multiples 1, 2, …, L of the first.
     """
 
     dim: int
@@ -104,6 +141,23 @@ class Message:
     values: FloatArray
     form: str
     levels: FloatArray | None = None
+    codes: IntArray | None = None
+    table: str = "exact"
+
+    @classmethod
+    def of_levels(
+        cls,
+        dim: int,
+        indices: IntArray,
+        negative: BoolArray,
+        codes: IntArray,
+        levels: FloatArray,
+        table: str = "exact",
+    ) -> Message:
+        """Return a message of signs and levels, both (k,)."""
+        magnitudes = levels[codes]
+        values = np.where(negative, -magnitudes, magnitudes)
+        return cls(dim, indices, values, "levels", levels, codes, table)
 
     @property
     def components(self) -> int:
@@ -113,15 +167,39 @@ class Message:
     @property
     def nbytes(self) -> int:
         """The length of its byte form."""
-        if self.levels is not None:
-            return int(level_bytes(self.components, self.dim, len(self.levels), self.levels.dtype))
-        return int(message_bytes(self.components, self.dim, self.form))
+        if self.levels is None or self.codes is None:
+            return int(message_bytes(self.components, self.dim, self.form))
+        cells = np.bincount(self.codes, minlength=len(self.levels))
+        return int(levels_bytes(cells, self.dim, table_bytes(len(cells), self.table, self.levels.dtype)))
 
     def dense(self) -> NDArray[Any]:
         """Return v, (D,)."""
         vector = np.zeros(self.dim, dtype=self.values.dtype)
         vector[self.indices] = self.values
         return vector
+
+
+def shortened(magnitudes: FloatArray, dtype: Any) -> FloatArray:
+    """Return the nearest numbers > 0 with eight significant bits, in that type; never infinite.
+
+    A magnitude that is a number of that type does not become zero.
+
+    >>> shortened(np.array([1.0, 1.001, 0.3]), np.float32)
+    array([1.        , 1.        , 0.30078125], dtype=float32)
+    """
+    fraction, exponent = np.frexp(np.asarray(magnitudes, dtype=np.float64))
+    largest = np.ldexp(255.0 / 256.0, np.finfo(dtype).maxexp)
+    rounded = np.ldexp(np.rint(fraction * 256.0), exponent - 8)
+    return np.asarray(np.minimum(rounded, largest).astype(dtype))
+
+
+def even_levels(first: Any, levels: int) -> FloatArray:
+    """Return 1, 2, …, L times the first level, in its type: sender and receiver have the same ones.
+
+    >>> even_levels(np.float32(0.1), 3)
+    array([0.1       , 0.2       , 0.30000001], dtype=float32)
+    """
+    return np.asarray(np.arange(1, levels + 1, dtype=first.dtype) * first)
 
 
 def nothing(dim: int, dtype: Any) -> Message:

@@ -7,10 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number, spread
-from flexfl.compress.base import Compressor, Offers, Random
-from flexfl.compress.message import Message, nothing
+from flexfl.compress.base import Compressor, Offers, Random, Searchable, Weighed
+from flexfl.compress.message import HEADER_BYTES, Message, nothing
+from flexfl.counting import Counts, size_in
 from flexfl.streams import Moment
 
 
@@ -21,16 +23,22 @@ class PlainVectors:
         vectors: b.
         compressor: one for all, or one for each sender, where compressors have a memory.
         moment: when, and for whom.
+        counts: what the cost counts.
     """
 
     def __init__(
-        self, vectors: FloatArray, compressor: Compressor | Sequence[Compressor], moment: Moment
+        self,
+        vectors: FloatArray,
+        compressor: Compressor | Sequence[Compressor],
+        moment: Moment,
+        counts: Counts = "components",
     ) -> None:
-        self._vectors, self._moment = np.asarray(vectors), moment
+        self._vectors, self._moment, self.counts = np.asarray(vectors), moment, counts
         self._own = compressor if isinstance(compressor, Sequence) else None
         self._compressor = compressor = compressor[0] if isinstance(compressor, Sequence) else compressor
         self._rows = self._vectors.reshape(-1, self._vectors.shape[-1])
         self._offers: dict[int, Offers] = {}
+        self._made: dict[tuple[int, int], Message] = {}
         self.largest_first = callable(getattr(compressor, "gains", None))  # as `LargestFirst` has it
 
     @property
@@ -78,12 +86,16 @@ class PlainVectors:
     def everything(self) -> IntArray:
         if self.largest_first:
             return self._sendable
+        if self.searching:
+            return self._largest(np.full(self.shape, self.dim))
         return self._each(lambda offers: int(np.argmin(offers.kept)))
 
     def at_most(self, components: Count) -> IntArray:
         if self.largest_first:
             return np.minimum(components, self._sendable)
         wanted = spread(components, self.shape).reshape(-1)
+        if self.searching:
+            return self._largest(wanted)
         return np.array(
             [
                 int(np.searchsorted(self.offers(n).components, k, side="right")) - 1
@@ -109,10 +121,59 @@ class PlainVectors:
             return np.asarray(sizes.nbytes(self.components(amounts), self._rows.shape[1], self._rows.dtype))
         return self._of_amounts(amounts, "nbytes")
 
+    def sizes(self, amounts: IntArray) -> NDArray[Any]:
+        """Return what the cost is a function of, for checked amounts."""
+        k = self.components(amounts)
+        return k if self.counts == "components" else size_in(self.counts, k, self.nbytes(amounts))
+
+    def sizes_of(self, components: IntArray) -> NDArray[Any]:
+        if self.counts == "components":
+            return np.asarray(components)
+        return size_in(self.counts, components, least_bytes(self._compressor, components, self.dim, self._rows.dtype))
+
+    @property
+    def searching(self) -> bool:
+        """Whether the compressor finds the best amount itself."""
+        return callable(getattr(self._compressor, "best", None))
+
+    def _largest(self, components: IntArray) -> IntArray:
+        """Return the largest amounts with no more than so many components, of a `Searchable` compressor."""
+        found = [
+            self._searchable(n).at_most(self._rows[n], k) for n, k in enumerate(components.reshape(-1).tolist())
+        ]
+        return np.array(found, dtype=np.int64).reshape(self.shape)
+
+    def _searchable(self, place: int) -> Searchable:
+        compressor = self._of(place)
+        assert isinstance(compressor, Searchable)
+        return compressor
+
+    def least(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
+        best, kept = np.zeros(len(reach), dtype=np.int64), np.zeros(len(reach))
+        for column, place in enumerate(objective.places.tolist()):
+            best[column], kept[column] = self.least_alone(objective.of(np.array([column])), place)
+        return best, kept
+
+    def least_alone(self, objective: Weighed, place: int = 0) -> tuple[int, float]:
+        """Return the best amount of one vector, and what it leaves behind; the objective is of it alone."""
+        found: dict[float, float] = {}
+
+        def weigh(components: IntArray, nbytes: IntArray, kept: FloatArray) -> FloatArray:
+            sizes = size_in(self.counts, components, nbytes)
+            values = objective.of_sizes(sizes[:, None], kept[:, None])[:, 0]
+            least = int(np.argmin(values))
+            found.setdefault(float(values[least]), float(kept[least]))
+            return values
+
+        amount = self._searchable(place).best(self._rows[place], weigh, self._random(place))
+        return amount, found[min(found)]
+
     def possible(self, amounts: IntArray) -> BoolArray:
         """Return whether each amount, from 0 on, is one that the compressor offers."""
         if self.largest_first:
             return np.asarray(amounts <= self._rows.shape[1])
+        if self.searching:
+            return np.asarray(amounts <= self.everything())
         listed = enumerate(np.asarray(amounts).reshape(-1).tolist())
         found = [not amount or amount < len(self.offers(n).components) for n, amount in listed]
         return np.array(found).reshape(self.shape)
@@ -125,6 +186,11 @@ class PlainVectors:
         ]
 
     def _message(self, place: int, amount: int) -> Message:
+        if (place, amount) not in self._made:
+            self._made[place, amount] = self._compressed(place, amount)
+        return self._made[place, amount]
+
+    def _compressed(self, place: int, amount: int) -> Message:
         message = self._of(place).compress(self._rows[place], amount, self._random(place))
         if message.values.dtype != self._rows.dtype:
             who, found = type(self._compressor).__name__, message.values.dtype
@@ -135,10 +201,11 @@ class PlainVectors:
         return self._compressor if self._own is None else self._own[place]
 
     def _of_amounts(self, amounts: IntArray, name: str) -> IntArray:
-        listed = np.asarray(amounts).reshape(-1).tolist()
-        found = [
-            int(getattr(self.offers(n), name)[amount]) if amount else 0 for n, amount in enumerate(listed)
-        ]
+        listed = enumerate(np.asarray(amounts).reshape(-1).tolist())
+        if self.searching:
+            found = [getattr(self._message(n, amount), name) if amount else 0 for n, amount in listed]
+        else:
+            found = [int(getattr(self.offers(n), name)[amount]) if amount else 0 for n, amount in listed]
         return np.array(found, dtype=np.int64).reshape(self.shape)
 
     def _each(self, number: Callable[[Offers], int]) -> IntArray:
@@ -146,3 +213,12 @@ class PlainVectors:
 
     def _random(self, place: int) -> Random:
         return lambda: self._moment.generator("compress", place)
+
+
+def least_bytes(compressor: Any, components: IntArray, dim: int, dtype: Any) -> IntArray:
+    """Return a size that no message of so many components is below."""
+    if callable(least := getattr(compressor, "least_bytes", None)):
+        return np.asarray(least(components, dim))
+    if callable(getattr(compressor, "gains", None)):
+        return np.asarray(compressor.nbytes(components, dim, dtype))
+    return HEADER_BYTES + (np.asarray(components) + 7) // 8  # a sign for each, at the least

@@ -35,18 +35,26 @@ class TopK:
 
 
 def largest_first_offers(gains: FloatArray, squares: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return k = 0, 1, … and ‖b − v‖² for each, from what each component gains and its square.
-
-    What stays behind is summed from the smallest up: taking what was sent off the total would lose the
-    small components beside a large one.
-    """
+    """Return k = 0, 1, … and ‖b − v‖² for each, from what each component gains and its square."""
     order = np.argsort(-gains, kind="stable")
     count = int(np.count_nonzero(gains > 0))
     sent, rest = order[:count], order[count:]
-    unsent = np.cumsum(squares[sent][::-1])[::-1]  # Σ b² over those from the k-th on
-    lost = np.cumsum(squares[sent] - gains[sent])  # what rounding leaves of those before
-    kept = np.append(unsent, 0.0) + np.append(0.0, lost) + float(squares[rest].sum())
+    kept = kept_along(squares[sent], squares[sent] - gains[sent]) + float(squares[rest].sum())
     return np.arange(count + 1), kept
+
+
+def kept_along(squares: FloatArray, lost: FloatArray) -> FloatArray:
+    """Return what stays behind of components after none, one, two, … of them are sent, in this order.
+
+    What is not sent is summed from the last up: taking what was sent off the total would lose the small
+    components beside a large one.
+
+    Args:
+        squares: b² of each, (K,).
+        lost: what stays of each that is sent, (b − v)².
+    """
+    unsent = np.cumsum(squares[::-1])[::-1]
+    return np.asarray(np.append(unsent, 0.0) + np.append(0.0, np.cumsum(lost)))
 
 
 def topk_mask(vectors: FloatArray, num_sent: Count) -> BoolArray:

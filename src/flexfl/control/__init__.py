@@ -1,13 +1,17 @@
 """Algorithm 2: who computes, what is sent, within the budgets."""
 
+from flexfl.control.adaptive_bits import AdaptiveBits
+from flexfl.control.adaptive_k import AdaptiveK
 from flexfl.control.baselines import FixedProb, Full, Periodic, Randomised, TopKRatio
 from flexfl.control.budget import Budget
 from flexfl.control.joint import JointBudget, JointQueues
 from flexfl.control.knobs import Computing, Knob, Sender, Sending
 from flexfl.control.online import Online
+from flexfl.control.paced import Paced
 from flexfl.control.policy import ByKnob, ComputeRule, Policy, Rule, Scope, SendRule
 from flexfl.control.price import Price
 from flexfl.control.queues import VirtualQueue, next_queue
+from flexfl.control.sampled import Sampled
 from flexfl.control.setup import Setup
 from flexfl.registry import Family
 
@@ -17,6 +21,10 @@ POLICIES = Family(
         "online": Online,
         "price": Price,
         "randomised": Randomised,
+        "sampled": Sampled,
+        "paced": Paced,
+        "adaptive-k": AdaptiveK,
+        "adaptive-bits": AdaptiveBits,
         "full": Full,
         "periodic": Periodic,
         "top-k": TopKRatio,
@@ -27,6 +35,8 @@ POLICIES = Family(
 
 __all__ = [
     "POLICIES",
+    "AdaptiveBits",
+    "AdaptiveK",
     "Budget",
     "ByKnob",
     "ComputeRule",
@@ -37,11 +47,13 @@ __all__ = [
     "JointQueues",
     "Knob",
     "Online",
+    "Paced",
     "Periodic",
     "Policy",
     "Price",
     "Randomised",
     "Rule",
+    "Sampled",
     "Scope",
     "SendRule",
     "Sender",

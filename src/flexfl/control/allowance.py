@@ -56,6 +56,7 @@ class Allowance:
         duration: seconds by the clock after which the run ends, if T iterations have not ended it.
 
     Attributes:
+        iteration: t; −1 before the first one is opened.
         nominal: φ̃, (Q,); NaN for what goes by the clock until an iteration was timed.
         target: φ̃_t, (Q,); φ̃ for an average that is not hard.
         left: what may be spent of this period's amount, (Q,); ∞ where the budget is not hard.
@@ -84,7 +85,7 @@ class Allowance:
         self.iterations, self.members, self.sharing = iterations, members, np.asarray(sharing)
         self.hard = hard and (iterations > 0 or self._per != "iteration")
         self._duration, self._ends_by_clock = duration, math.isfinite(duration)
-        self._iteration, self._expected = -1, float(iterations)  # t; how many there will be
+        self.iteration, self._expected = -1, float(iterations)  # t; how many there will be
         self.jumps, self.reserved = 0, np.zeros(self.limits.shape)
         self.remaining = float(iterations or math.inf)
         self.total = np.zeros(self.limits.shape)
@@ -106,7 +107,7 @@ class Allowance:
         """
         if self._per == "time" or self._ends_by_clock:
             self._advance(seconds)
-        self._iteration, self.remaining = iteration, self._remaining(iteration)
+        self.iteration, self.remaining = iteration, self._remaining(iteration)
         remaining = self.remaining
         if self._ends_by_clock:
             self._expected = iteration + self._in_run(iteration) if self._pace > 0 else math.nan
@@ -209,8 +210,8 @@ class Allowance:
         if not self.hard:
             return np.full(self.limits.shape, np.inf)
         amount = self.limits if self._per == "time" else self._amount(0)
-        if self._per == "iteration" and self._ends_by_clock and self._iteration >= 0:
-            amount = self.limits * (self._iteration + 1)
+        if self._per == "iteration" and self._ends_by_clock and self.iteration >= 0:
+            amount = self.limits * (self.iteration + 1)
         return np.maximum(0.0, amount - self._spent - self.reserved - reserve)
 
     def state(self) -> State:

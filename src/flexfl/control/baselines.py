@@ -72,7 +72,7 @@ class RandomisedCompute(Rule):
         price = np.asarray(
             cost(np.ones(moment.shape)) if self.mean_cost is None else self.mean_cost, dtype=np.float64
         )
-        return np.broadcast_to(_chance(self.budget, price), moment.shape)
+        return np.broadcast_to(chance(self.budget, price), moment.shape)
 
 
 class SendAll(Rule):
@@ -93,8 +93,8 @@ class RandomisedSend(Rule):
 
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
         amounts = choices.at_most(components_of(self.ratio, moment.dim))
-        price = np.asarray(cost(choices.components(amounts)))
-        return np.where(moment.uniform("send") < _chance(self.budget, price), amounts, 0)
+        price = np.asarray(cost(choices.sizes(amounts)))
+        return np.where(moment.uniform("send") < chance(self.budget, price), amounts, 0)
 
 
 class PeriodicSend(Rule):
@@ -119,7 +119,8 @@ class TopKSend(Rule):
         return choices.at_most(components_of(self.ratio, moment.dim))
 
 
-def _chance(budget: Number, price: FloatArray) -> FloatArray:
+def chance(budget: Number, price: FloatArray) -> FloatArray:
+    """Return min{1, φ̃ / φ}, with which doing something at price φ costs φ̃ on average; 1 if it is free."""
     everyone = np.ones(np.broadcast_shapes(np.shape(budget), price.shape))
     payable = (price > 0) & (price < np.inf)  # whoever cannot pay, is away: the knob sees to that
     ratio = np.divide(budget, price, out=everyone, where=payable)

@@ -10,10 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from flexfl.arrays import FloatArray
+from flexfl.compress.plain import least_bytes
 from flexfl.control.allowance import Allowance
 from flexfl.control.budget import Budget, JointBudget
 from flexfl.control.policy import ByKnob
 from flexfl.control.setup import Setup
+from flexfl.counting import size_in
 from flexfl.errors import Fault
 from flexfl.streams import Entities
 from flexfl.units import period_of, show
@@ -26,7 +28,7 @@ _PER = {"iteration": " / iteration", "run": ""}
 
 def budget_faults(setup: Setup, clients: int, dim: int) -> list[Fault]:
     """Return what is wrong with the budgets of a run, for N clients and D parameters."""
-    faults = [*_units(setup), *_clocks(setup)]
+    faults = [*_units(setup), *_counts(setup), *_clocks(setup)]
     if faults:
         return faults
     small = [fault for knob, fault in _too_small(setup, clients, dim) if not _by_policy(setup, knob)]
@@ -81,6 +83,16 @@ def _unit(field: str, given: str, place: str, cost: object, unit: str) -> Iterat
     else:
         remedy = f"choose a cost in {given}s for {place}, or give a plain number"
         yield Fault(field, f"must be a plain number, since {place} has no unit ({name})", given, remedy)
+
+
+def _counts(setup: Setup) -> Iterator[Fault]:
+    """Yield costs of joint budgets that count something else of a message than the knob's own cost does."""
+    for name, joint in setup.joint.items():
+        for knob, own in joint.costs.items():
+            counts, wanted = (getattr(cost, "counts", "components") for cost in (own, setup.costs[knob]))
+            if not isinstance(own, int | float) and counts != wanted:
+                rule, remedy = f"must count what costs.{knob} counts, {wanted}", f'set counts = "{wanted}"'
+                yield Fault(f"budget.{name}.{knob}.counts", rule, counts, remedy)
 
 
 def _clocks(setup: Setup) -> Iterator[Fault]:
@@ -163,9 +175,13 @@ def _cheapest(setup: Setup, knob: str, who: Entities, dim: int) -> FloatArray:
     """Return the least that one computation or one component costs each entity, as far as can be seen."""
     model = copy.deepcopy(setup.costs[knob])
     looked_at = min(_LOOKED_AT, setup.iterations or _LOOKED_AT)
-    least = np.full(who.shape, np.inf)
+    least, least_size = np.full(who.shape, np.inf), 1.0
+    if knob != "compute":
+        one = np.ones((), dtype=np.int64)
+        nbytes = least_bytes(setup.compressors[knob], one, dim, np.float32)
+        least_size = float(size_in(getattr(model, "counts", "components"), one, nbytes))
     for t in range(looked_at):
         moment = setup.streams.moment(knob, t, dim, who, setup.clock.seconds)
-        found = np.asarray(model.at(moment)(np.ones(who.shape)), dtype=float)
+        found = np.asarray(model.at(moment)(np.full(who.shape, least_size)), dtype=float)
         least = np.fmin(least, np.where(np.isfinite(found), found, np.inf))
     return np.where(np.isfinite(least), least, 0.0)

@@ -25,6 +25,7 @@ from flexfl.control.joint_cost import JointCost, scaled
 from flexfl.control.queues import VirtualQueue
 from flexfl.costs.base import Cost
 from flexfl.errors import CostError
+from flexfl.learning_rate import Factor
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment
 from flexfl.units import period_of
@@ -59,14 +60,17 @@ class JointQueues:
     def _zeros(self) -> dict[str, FloatArray]:
         return {name: np.zeros(len(budget.limits)) for name, budget in self.budgets.items()}
 
-    def view(self, role: str, who: Entities) -> JointView | None:
-        """Return what the decisions of these entities on a knob are charged to; None for nothing."""
+    def view(self, role: str, who: Entities, factor: Factor = lambda t: 1.0) -> JointView | None:
+        """Return what the decisions of these entities on a knob are charged to; None for nothing.
+
+        `factor` is that of the learning rate, by iteration.
+        """
         named = [
             name
             for name, budget in self.budgets.items()
             if role in budget.costs and np.any(budget.queue_of(who) >= 0)
         ]
-        return JointView(self, named, role, who) if named else None
+        return JointView(self, named, role, who, factor) if named else None
 
     def open(self, iteration: int, seconds: float) -> None:
         """Begin an iteration; what was opened already stays as it is."""
@@ -132,9 +136,17 @@ class JointQueues:
 class JointView:
     """The joint budgets that the decisions of some entities on one knob are charged to."""
 
-    def __init__(self, queues: JointQueues, names: Sequence[str], role: str, who: Entities) -> None:
+    def __init__(
+        self,
+        queues: JointQueues,
+        names: Sequence[str],
+        role: str,
+        who: Entities,
+        factor: Factor = lambda t: 1.0,
+    ) -> None:
         self._queues, self.names, self._shape = queues, tuple(names), who.shape
         self._moment: Moment
+        self._factor, self._squared = factor, 1.0  # f_t of the learning rate, and f_t² now
         budgets = {name: queues.budgets[name] for name in names}
         self._place = {name: budget.queue_of(who) for name, budget in budgets.items()}
         costs = {name: budget.costs[role] for name, budget in budgets.items()}
@@ -145,10 +157,9 @@ class JointView:
             for name, cost in costs.items()
             if not isinstance(cost, int | float)
         }
-        self._scales = {
-            name: np.full(who.shape, np.nan if getattr(queues.queues[name], "relative", False) else 1.0)
-            for name in names
-        }
+        relative = {name for name in names if getattr(queues.queues[name], "relative", False)}
+        self._scales = {name: np.full(who.shape, np.nan if name in relative else 1.0) for name in names}
+        self._by_rate = relative if role != "compute" else set[str]()  # prices of ‖b − v‖²
 
     @property
     def hard(self) -> bool:
@@ -167,8 +178,12 @@ class JointView:
 
     def length(self, name: str) -> FloatArray:
         """Return the length that each entity decides against; 0 for those without a queue or limit."""
-        scale = self._scales[name]
-        return self._of_place(name, self._queues.queues[name].priced) * np.where(np.isnan(scale), 0.0, scale)
+        scale = np.where(np.isnan(self._scales[name]), 0.0, self._scales[name])
+        return self._of_place(name, self._queues.queues[name].priced) * scale * self._rate_of(name)
+
+    def _rate_of(self, name: str) -> float:
+        """Return f_t² for prices of sending under a schedule (`control.log_price`), else 1."""
+        return self._squared if name in self._by_rate else 1.0
 
     def _of_place(self, name: str, values: FloatArray, nobody: float = 0.0) -> FloatArray:
         """Return the number of each entity's queue, (Q,) given; `nobody` for those without one."""
@@ -185,6 +200,7 @@ class JointView:
     def at(self, moment: Moment) -> dict[str, Cost]:
         """Return this iteration's costs of the resources that have their own."""
         self._moment = moment
+        self._squared = self._factor(moment.iteration) ** 2
         self._queues.open(moment.iteration, moment.seconds)
         return {name: model.at(moment) for name, model in self.models.items()}
 
@@ -255,7 +271,7 @@ class JointView:
             budget = self._of_place(name, allowance.nominal / allowance.sharing, np.inf)
             waiting = np.isnan(scale) & np.isfinite(budget)
             if waiting.any():
-                begun = first(self._resource(name, cost), waiting, budget)
+                begun = first(self._resource(name, cost), waiting, budget) / self._rate_of(name)
                 known = waiting & (begun > 0) & np.isfinite(begun)  # else it waits: free now, or away
                 self._scales[name] = np.where(known, begun, scale)
 

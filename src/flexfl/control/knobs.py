@@ -25,6 +25,7 @@ from flexfl.control.joint import JointView
 from flexfl.control.policy import ComputeRule, SendRule
 from flexfl.costs.available import Available, unavailable
 from flexfl.costs.base import Cost, CostModel
+from flexfl.counting import Counts, size_in
 from flexfl.errors import DecisionError, rule_error
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Moment, Streams
@@ -182,6 +183,7 @@ class Sender(Controlled):
         self.compressor: Compressor | list[Compressor] = compressor
         if callable(getattr(compressor, "state", None)):  # it has a memory: each sender has its own
             self.compressor = [copy.deepcopy(compressor) for _ in range(entities.numbers.size)]
+        self.counts: Counts = getattr(cost, "counts", "components")
         self._ahead: tuple[Moment, Cost] | None = None
 
     def prepare(self, iteration: int) -> tuple[FloatArray, Moment]:
@@ -207,6 +209,10 @@ class Sender(Controlled):
             amounts = np.where(absent, 0, amounts)
         return self._pay(amounts, vectors.components(amounts), vectors.nbytes(amounts), moment, cost)
 
+    def _size(self, components: IntArray, nbytes: IntArray) -> NDArray[Any]:
+        """Return what the cost is a function of."""
+        return size_in(self.counts, components, nbytes)
+
     def _within(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> IntArray:
         """Return the best amounts of which none costs more than is left; those who can pay keep theirs.
 
@@ -218,18 +224,18 @@ class Sender(Controlled):
         if not over.any():
             return amounts
 
-        def barred(amount: Any) -> BoolArray:
-            k = np.asarray(amount)
+        def barred(size: Any) -> BoolArray:
+            sizes = np.asarray(size)
             # Those who need not be asked again are offered nothing.
-            return np.asarray((k > 0) & (~over | self._over(np.asarray(cost(k)), k)))
+            return np.asarray((sizes > 0) & (~over | self._over(np.asarray(cost(sizes)), sizes)))
 
         second = self._ask(moment, Capped(cost, barred), vectors)
         amounts = np.where(over, self._checked(second, vectors, moment, cost), amounts)
         return np.where(self._too_dear(amounts, vectors, moment, cost), 0, amounts)
 
     def _too_dear(self, amounts: IntArray, vectors: Vectors, moment: Moment, cost: Cost) -> BoolArray:
-        k = vectors.components(amounts)
-        return (amounts > 0) & self._over(self._bill(k, vectors.nbytes(amounts), moment, cost), k)
+        k, nbytes = vectors.components(amounts), vectors.nbytes(amounts)
+        return (amounts > 0) & self._over(self._bill(k, nbytes, moment, cost), self._size(k, nbytes))
 
     def send(
         self, iteration: int, b: FloatArray, absent: BoolArray | None = None
@@ -240,7 +246,7 @@ class Sender(Controlled):
             The message of each entity; what stays, b − v; and what was decided.
         """
         self._ahead = self._opened(iteration)
-        vectors = PlainVectors(b, self.compressor, self._ahead[0])
+        vectors = PlainVectors(b, self.compressor, self._ahead[0], self.counts)
         sending = self.decide(iteration, vectors, absent)
         messages = vectors.messages(sending.amounts)
         kept = b.copy()  # line 7 (or 11)
@@ -257,7 +263,7 @@ class Sender(Controlled):
         moment, cost = self._opened(iteration)
         cost = getattr(cost, "present", cost)  # it is sent: the link is up
         self._others = {name: getattr(other, "present", other) for name, other in self._others.items()}
-        if self._hard and self._over(self._bill(k, size, moment, cost), k).any():
+        if self._hard and self._over(self._bill(k, size, moment, cost), self._size(k, size)).any():
             k, size = np.zeros_like(k), np.zeros_like(size)
         return self._pay(k, k, size, moment, cost)
 
@@ -273,13 +279,14 @@ class Sender(Controlled):
         charged = self._bill(components, nbytes, moment, cost)
         if self._measured is not None:
             self._measured.observe(components, np.asarray(nbytes, dtype=float))
-        pressure = self._charge(charged, components)
-        self._spend(charged, components)
+        counted = self._size(components, nbytes)
+        pressure = self._charge(charged, counted)
+        self._spend(charged, counted)
         return Sending(self.role, amounts, components, nbytes, charged, pressure)
 
     def _bill(self, components: IntArray, nbytes: IntArray, moment: Moment, cost: Cost) -> FloatArray:
         """Return what messages cost: as planned, the bytes of what is measured, or those on the link."""
-        planned = self._price(cost, components, moment)
+        planned = self._price(cost, self._size(components, nbytes), moment)
         if self._measured is None:
             return planned
         size, bill = np.asarray(nbytes, dtype=float), getattr(self._measured, "bill", None)

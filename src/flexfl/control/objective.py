@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.costs.base import Cost
@@ -21,10 +22,25 @@ class Objective:
     """The objective of M entities, as a function of candidates (..., M)."""
 
     def __init__(
-        self, V: Number, Phi: Number, cost: Cost, shape: tuple[int, ...], places: IntArray | None = None
+        self,
+        V: Number,
+        Phi: Number,
+        cost: Cost,
+        shape: tuple[int, ...],
+        sizes_of: Callable[[IntArray], NDArray[Any]] = np.asarray,
+        places: IntArray | None = None,
     ) -> None:
-        """`places` says which entities of the flattened `shape`; by default all."""
-        self._given = V, Phi, cost, shape
+        """Set up the objective.
+
+        Args:
+            V: what ‖b − v‖² is weighed with.
+            Phi: what the cost is weighed with.
+            cost: φ, a function of the size of a message.
+            shape: of the entities.
+            sizes_of: the size of a message of k components.
+            places: which entities of the flattened `shape`; by default all.
+        """
+        self._given, self._sizes_of = (V, Phi, cost, shape, sizes_of), sizes_of
         self.places = np.arange(int(np.prod(shape))) if places is None else places
         self.V, self._Phi = (np.broadcast_to(array, shape).reshape(-1)[self.places] for array in (V, Phi))
         self._cost = cost_of_some(cost, self.places, shape)
@@ -34,8 +50,12 @@ class Objective:
         return Objective(*self._given, self.places[columns])
 
     def price(self, k: IntArray) -> FloatArray:
-        """Return Φ·φ(k)."""
-        return priced(self._Phi, self._cost(k))
+        """Return Φ·φ of messages of k components."""
+        return priced(self._Phi, self._cost(self._sizes_of(k)))
+
+    def of_sizes(self, sizes: NDArray[Any], kept: FloatArray) -> FloatArray:
+        """Return the objective of messages of these sizes."""
+        return np.asarray(priced(self._Phi, self._cost(sizes)) + self.V * kept)
 
     def __call__(self, k: IntArray, kept: FloatArray) -> FloatArray:
         return np.asarray(self.price(k) + self.V * kept)
@@ -59,7 +79,7 @@ def cost_of_some(cost: Any, places: IntArray, shape: tuple[int, ...]) -> Callabl
         found = np.empty(listed.shape)
         for begin in range(0, len(listed), block):
             some = listed[begin : begin + block]
-            spread = np.zeros((len(some), *shape), dtype=np.int64)
+            spread = np.zeros((len(some), *shape), dtype=amounts.dtype)
             spread[:, places] = some
             found[begin : begin + block] = np.broadcast_to(cost(spread), spread.shape)[:, places]
         return found.reshape(amounts.shape)

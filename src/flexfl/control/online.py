@@ -151,7 +151,7 @@ class OnlineSend(_Queued):
 
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
         V, (Phi, cost) = self.tradeoff, self._priced(cost)
-        if isinstance(cost, Affine) and choices.largest_first:
+        if isinstance(cost, Affine) and choices.largest_first and choices.counts == "components":
             return num_sent(V, Phi, cost.per_message, cost.per_component, choices)
         return search.amounts(V, Phi, cost, choices)
 

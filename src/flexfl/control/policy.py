@@ -19,6 +19,7 @@ from flexfl.control.allowance import Allowance
 from flexfl.control.budget import Budget as Budget
 from flexfl.control.queues import RemoteQueue, VirtualQueue
 from flexfl.costs.base import Cost
+from flexfl.learning_rate import Factor
 from flexfl.streams import Entities, Moment
 
 if TYPE_CHECKING:
@@ -96,6 +97,9 @@ class Scope:
         remote: the queues that `queue` has made and the server keeps.
         allowance: the budget of these entities with its horizon; None without a budget.
         importance: N·w, how much each entity counts in f = Σ w·F (`importance`).
+        factor: η_t/η, the learning rate by iteration relative to the one that was set.
+        computing: of an uplink, the scope of computing by the same clients, for those who send when they
+            compute; None otherwise.
     """
 
     knob: str
@@ -107,6 +111,8 @@ class Scope:
     joint: JointView | None = field(default=None, compare=False)
     remote: list[RemoteQueue | LogPrice] = field(default_factory=list, compare=False, repr=False)
     allowance: Allowance | None = field(default=None, compare=False, repr=False)
+    factor: Factor = field(default=lambda t: 1.0, compare=False, repr=False)
+    computing: Scope | None = field(default=None, compare=False, repr=False)
 
     def pick(self, value: Any, default: Any = None) -> Any:
         """Return the entities' share of a setting: one for all, a list by client, or a table by knob."""

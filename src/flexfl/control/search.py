@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flexfl.arrays import BoolArray, FloatArray, IntArray, Number
-from flexfl.compress.base import Bounded, Choices
+from flexfl.compress.base import Bounded, Choices, Searching
 from flexfl.control.binned import MARGIN, Binned, least_in_bins
 from flexfl.control.objective import AT_ONCE, Objective, priced
 from flexfl.costs.base import Cost
@@ -30,30 +30,47 @@ _STEPS = 8
 def amounts(V: Number, Phi: Number, cost: Cost, choices: Choices) -> IntArray:
     """Return the amounts that minimise V·‖b − v‖² + Φ·φ(k), of each entity; the smallest among equals.
 
+    Of a compressor that finds its best amount itself (`compress.base.Searching`) it is what that finds.
     For a cost that is `monotone`, a vector that cannot pay for any message is not looked at, and for top-k
     bins of components are ruled out as a whole (`binned`). For all others every amount is tried.
     """
+    return _amounts(V, Phi, cost, choices)[0]
+
+
+def gains(V: Number, Phi: Number, cost: Cost, choices: Choices) -> tuple[IntArray, FloatArray]:
+    """Return the best amounts, and what they take off ‖b‖²; of `Searching` choices."""
+    best, kept = _amounts(V, Phi, cost, choices)
+    return best, np.where(best > 0, choices.energy - kept, 0.0)
+
+
+def _amounts(V: Number, Phi: Number, cost: Cost, choices: Choices) -> tuple[IntArray, FloatArray]:
+    """Return the best amounts; and what they leave behind, where that is found on the way, else NaN."""
     shape = choices.energy.shape
-    objective = Objective(V, Phi, cost, shape)
+    objective = Objective(V, Phi, cost, shape, choices.sizes_of)
+    kept = np.full(len(objective.places), np.nan)
     best = np.zeros(len(objective.places), dtype=np.int64)
     monotone = bool(getattr(cost, "monotone", False))
+    reach = np.full(len(best), np.iinfo(np.int64).max)
     binned = monotone and choices.largest_first and isinstance(choices, Binned)
-    if isinstance(cost, Affine) and isinstance(choices, Bounded) and not binned:
+    counted = choices.counts == "components"
+    if isinstance(cost, Affine) and counted and isinstance(choices, Bounded) and not binned:
         places: IntArray = np.flatnonzero(_pays(V, Phi, cost, choices))
     elif monotone:
         reach = _reach(objective, choices)
         places = np.flatnonzero(reach)
     else:
         places = objective.places
-    if binned and len(places):
+    if isinstance(choices, Searching) and choices.searching and len(places):
+        best[places], kept[places] = choices.least(objective.of(places), reach[places])
+    elif binned and len(places):
         assert isinstance(choices, Binned)
         best[places] = least_in_bins(objective.of(places), choices, reach[places])
     elif len(places):
         for place in places.tolist():
             offers = choices.offers(place)
             one = objective.of(np.array([place]))
-            best[place] = np.argmin(one(offers.components[:, None], offers.kept[:, None]))
-    return best.reshape(shape)
+            best[place] = np.argmin(one.of_sizes(offers.sizes(choices.counts)[:, None], offers.kept[:, None]))
+    return best.reshape(shape), kept.reshape(shape)
 
 
 def _pays(V: Number, Phi: Number, cost: Affine, choices: Bounded) -> BoolArray:

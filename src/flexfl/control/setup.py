@@ -24,6 +24,7 @@ from flexfl.control.shared import CHARGED, SharedQueues
 from flexfl.control.timing import Timing
 from flexfl.costs.base import CostModel
 from flexfl.costs.gradients import OfGradients, of_gradients
+from flexfl.learning_rate import Constant, Factor, Schedule, factor_of
 from flexfl.local import LocalWork, OneGradient
 from flexfl.streams import Entities, Streams
 
@@ -43,6 +44,7 @@ class Setup:
         importance: N·w, how much each client counts in f; one for all or one for each client.
         clock: of the run; of a simulation, its `Timing` until it has `started`.
         duration: seconds by the clock after which the run ends, if T iterations have not ended it.
+        schedule: of the learning rate.
         local: what a client computes in an iteration; set by `with_local`, which also counts its gradients.
     """
 
@@ -56,7 +58,13 @@ class Setup:
     joint: Mapping[str, JointBudget] = field(default_factory=dict)
     clock: Clock = field(default_factory=NoClock)
     duration: float = math.inf
+    schedule: Schedule = field(default_factory=Constant)
     local: LocalWork = field(default_factory=OneGradient)
+
+    @property
+    def factor(self) -> Factor:
+        """η_t/η of the schedule, by iteration."""
+        return factor_of(self.schedule, self.iterations)
 
     def with_local(self, local: LocalWork) -> Setup:
         """Return the same for clients that do this work, whose costs and times are those of one gradient."""
@@ -101,6 +109,7 @@ class Setup:
                 for knob, cost in budget.costs.items()
             },
             **{f"clock.{knob}": time for knob, time in timed.items()},
+            "schedule": self.schedule,
         }
         return {name: part.one if isinstance(part, OfGradients) else part for name, part in parts.items()}
 
@@ -213,8 +222,10 @@ class Setup:
             entities,
             self.budgets.get(role),
             self.iterations,
-            getattr(self.costs[role], "mean_cost", None),
+            getattr(self.costs.get(role), "mean_cost", None),
             np.asarray(1.0) if entities.server else entities.pick(self.importance),
-            None if joint is None else joint.view(role, entities),
+            None if joint is None else joint.view(role, entities, self.factor),
             allowance=self.allowance(role, entities),
+            factor=self.factor,
+            computing=self._scope("compute", entities, None) if role == "uplink" else None,
         )

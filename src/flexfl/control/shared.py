@@ -81,8 +81,9 @@ class SharedQueues:
         found = {}
         for knob, rule in self._rules.items():
             if self._together[knob][client]:
-                pressure = np.broadcast_to(rule.pressure, len(self._together[knob]))[client]
-                found[knob] = float(pressure)
+                price = getattr(rule, "queue", None)  # a client applies the learning rate's factor itself
+                pressure = price.price if isinstance(price, LogPrice) else rule.pressure
+                found[knob] = float(np.broadcast_to(pressure, len(self._together[knob]))[client])
                 if (allowance := self._allowances.get(knob)) is not None:
                     found[knob + LEFT] = self._grant(knob, client, float(allowance.left_each[client]))
         for name, budget in self.joint.budgets.items():

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from flexfl.arrays import BoolArray, FloatArray, IntArray
 from flexfl.control.knobs import Computing, Sending
 from flexfl.costs.base import CostModel
+from flexfl.counting import Counts, size_in
 from flexfl.errors import CostError
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities, Streams
@@ -164,7 +165,7 @@ class VirtualClock:
         """Return how long each decision took: as drawn for the clock, as charged, or no time at all."""
         if knob not in self._times:
             return charged if knob in self._timing.charged else np.zeros(np.shape(amount))
-        found = np.asarray(np.broadcast_to(seconds_of(self._times[knob], amount, nbytes), np.shape(amount)))
+        found = np.asarray(np.broadcast_to(self._timed(knob, amount, nbytes), np.shape(amount)))
         if knob != "downlink" and self._away is not None:
             found = np.where(self._away, 0.0, found)
         if found.size and not (found.min() >= 0 and found.max() < np.inf):  # NaN is neither
@@ -172,6 +173,10 @@ class VirtualClock:
             who = self._server if knob == "downlink" else self._clients
             raise CostError(f"clock.{knob}", who.name(place), float(found.flat[place]), self._iteration)
         return found
+
+    def _timed(self, knob: str, amount: IntArray, nbytes: IntArray) -> FloatArray:
+        counts: Counts = getattr(self._models[knob], "counts", "components")
+        return seconds_of(self._times[knob], amount, nbytes, counts)
 
     def state(self) -> State:
         return {
@@ -190,11 +195,14 @@ class VirtualClock:
         self._flying, self._slow = (np.array(state[name], dtype=bool) for name in ("flying", "slow"))
 
 
-def seconds_of(time: Any, amount: IntArray, nbytes: IntArray) -> FloatArray:
+def seconds_of(
+    time: Any, amount: IntArray, nbytes: IntArray, counts: Counts = "components"
+) -> FloatArray:
     """Return the seconds of decisions: by their bytes where the time goes by these, else by the amount."""
     by_bytes = getattr(time, "of_bytes", None)
+    size = size_in(counts, amount, nbytes)
     with np.errstate(invalid="ignore"):
-        found: FloatArray = by_bytes(amount, nbytes) if by_bytes else np.asarray(time(amount))
+        found: FloatArray = by_bytes(amount, nbytes) if by_bytes else np.asarray(time(size))
     if np.isnan(found).any():
         found = np.where(np.isnan(found) & (amount == 0), 0.0, found)  # ∞·0 of those who are away
     return found

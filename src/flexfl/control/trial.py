@@ -17,7 +17,8 @@ from flexfl.control.policy import ByKnob, ComputeRule, Policy, Scope, SendRule
 from flexfl.control.setup import Setup
 from flexfl.control.timing import Timing, seconds_of
 from flexfl.costs.base import CostModel
-from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, in_words
+from flexfl.counting import Counts, size_in
+from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, ScheduleError, in_words
 from flexfl.local import Array, first_memory
 from flexfl.parameters import KNOBS
 from flexfl.streams import Entities, Moment, Streams
@@ -43,8 +44,7 @@ def check_setup(setup: Setup, clients: int, dim: int) -> None:
         faults += [] if knob == "compute" else _compressor(setup, moment)
         if not faults:  # else they would show here again
             faults += _policy(replace(setup, streams=streams), moment)
-    faults += _times(setup, clients, dim)
-    faults += _local(setup)
+    faults += _times(setup, clients, dim) + _schedule(setup) + _local(setup)
     if faults:
         raise InputError(faults, "the costs, the policy, the compressors and the local work")
 
@@ -55,7 +55,7 @@ def _attempt(field: str, rule: str, thing: object, remedy: str, work: Callable[[
         work()
     except InputError as error:
         return list(error.faults)
-    except (CostError, DecisionError, RuleError) as error:  # which say it all themselves
+    except (CostError, DecisionError, RuleError, ScheduleError) as error:  # which say it all themselves
         return [Fault(field, "is refused", type(thing).__name__, str(error))]
     except Exception as error:
         return [Fault(field, f"{rule} ({in_words(error)})", type(thing).__name__, remedy)]
@@ -123,6 +123,17 @@ def _local(setup: Setup) -> list[Fault]:
     return _attempt("train.local", rule, setup.local, remedy, work)
 
 
+def _schedule(setup: Setup) -> list[Fault]:
+    """Return the fault of a schedule whose factor is not a number > 0, at some places of the run."""
+
+    def work() -> None:
+        for t in sorted({0, setup.iterations // 2, max(0, setup.iterations - 1)}):
+            setup.factor(t)
+
+    rule, remedy = "must give a factor for every iteration", "see flexfl.learning_rate.Schedule"
+    return _attempt("train.schedule", rule, setup.schedule, remedy, work)
+
+
 def _compressor(setup: Setup, moment: Moment) -> list[Fault]:
     """Return the fault of a compressor whose messages are not as it offers them."""
     compressor = setup.compressors[moment.role]
@@ -171,7 +182,7 @@ def _policy(setup: Setup, moment: Moment) -> list[Fault]:
             tried = sender = tried_setup.sender(knob, entities, dim)
             sender.prepare(0)
             largest_first = isinstance(setup.compressors[knob], LargestFirst)
-            sender.decide(0, _Choices(entities.shape, dim, largest_first))
+            sender.decide(0, _Choices(entities.shape, dim, largest_first, sender.counts))
         _check_memory(tried, setup.compressors.get(knob))
 
     rule, remedy = f"must make a rule that decides for {knob}", "see flexfl.control.Policy"
@@ -220,6 +231,7 @@ class _Choices:
     shape: tuple[int, ...]
     dim: int
     largest_first: bool
+    counts: Counts = "components"
 
     @property
     def energy(self) -> FloatArray:
@@ -245,3 +257,8 @@ class _Choices:
 
     def nbytes(self, amounts: IntArray) -> Any:
         return message_bytes(amounts, self.dim, "float32")
+
+    def sizes(self, amounts: IntArray) -> Any:
+        return size_in(self.counts, amounts, self.nbytes(amounts))
+
+    sizes_of = sizes

@@ -17,7 +17,8 @@ from flexfl.streams import Moment
 class Cost(Protocol):
     """The cost of a decision in one iteration.
 
-    `amount` is q in [0, 1] for computing, or k (components sent) for sending. Its last axes are the
+    `amount` is q in [0, 1] for computing, or the size of a message for sending: k, how many components, or
+    what the cost model's `counts` says. Its last axes are the
     entities'; axes in front of them are candidates that are weighed against each other. cost(0) is what
     doing nothing costs, cost(1) of a computing cost what computing with certainty costs.
 
@@ -39,6 +40,7 @@ class CostModel(Protocol):
 
     Optional besides:
 
+    - `counts`, for a cost of sending: what its amount is, "components" by default (`flexfl.counting`);
     - `unit`, what it is counted in (`flexfl.units.COST_UNITS`); without it, the paper's abstract costs;
     - `mean_cost`, the expected cost of one computation, from which the randomised baseline sets its
       probability;

@@ -20,6 +20,7 @@ from flexfl.costs.available import with_away
 from flexfl.costs.base import Cost
 from flexfl.costs.linear import Affine
 from flexfl.costs.parts import MessageTable, Wrapper, open_cost, scaled
+from flexfl.counting import Counts
 from flexfl.parameters import CostUnit, PerClientFromZero, PerClientPositive, Rule, above_zero, share
 from flexfl.state import State
 from flexfl.streams import Moment
@@ -61,6 +62,7 @@ class GaussMarkov:
     per_message: PerClientFromZero = 0.05
     factor: PerClientPositive = 1.0
     unit: CostUnit = ""
+    counts: Counts = "components"
     _gain: FloatArray = field(default_factory=lambda: np.zeros(2), init=False, repr=False)
     _next: int = field(default=0, init=False, repr=False)
 

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator
 
 from flexfl.arrays import FloatArray, IntArray, Number
 from flexfl.costs.linear import Affine, Linear
-from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage
+from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage, Written, message_parts
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.parameters import Measure, Positive, Share, above_zero, from_zero
 from flexfl.registry import Family, for_pydantic
@@ -179,6 +179,7 @@ class DeviceMessage:
         unit: "second", or "joule" for seconds times the power of the radio.
         bytes_per_component: of what is sent.
         bytes_per_message: of a message besides its components.
+        counts: "components", or "bytes" for those that the codec writes, besides `bytes_per_message` − 20.
     """
 
     classes: _Classes = field(default_factory=lambda: CLASSES)
@@ -186,6 +187,7 @@ class DeviceMessage:
     unit: Literal["second", "joule"] = "second"
     bytes_per_component: PerComponent = COMPONENT
     bytes_per_message: PerMessage = MESSAGE
+    counts: Written = "components"
 
     def __post_init__(self) -> None:
         self._fleet = _Fleet(self.classes, self.members)
@@ -203,5 +205,7 @@ class DeviceMessage:
             mine = fleet.of(moment)
             rate, radio = fleet.uplink[mine], fleet.radio[mine]
         each = 8.0 * (radio if self.unit == "joule" else 1.0) / rate
-        beta, gamma = moment.pick(self.bytes_per_message), moment.pick(self.bytes_per_component)
+        beta, gamma = message_parts(
+            moment, self.counts, self.bytes_per_component, self.bytes_per_message
+        )
         return Affine(np.asarray(beta * each), np.asarray(gamma * each))

@@ -29,8 +29,7 @@ import numpy as np
 
 from flexfl.arrays import FloatArray, Number
 from flexfl.costs.linear import Affine, Linear
-from flexfl.costs.links import message_bits
-from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage
+from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage, Written, message_parts
 from flexfl.parameters import Measure, above_zero, from_zero
 from flexfl.registry import one_of
 from flexfl.streams import Moment
@@ -126,6 +125,7 @@ class EnergyMessage:
         wake: joules of a message besides its bits, instead of the technology's ramp and tail.
         bytes_per_component: of what is sent.
         bytes_per_message: of a message besides its components.
+        counts: "components", or "bytes" for those that the codec writes, besides `bytes_per_message` − 20.
     """
 
     unit: ClassVar[str] = "joule"
@@ -136,6 +136,7 @@ class EnergyMessage:
     wake: Annotated[Number | None, _maybe("joule", 'for example "0.3 J"')] = None
     bytes_per_component: PerComponent = COMPONENT
     bytes_per_message: PerMessage = MESSAGE
+    counts: Written = "components"
 
     def at(self, moment: Moment) -> Affine:
         radio, downlink = RADIOS[self.technology], moment.role == "downlink"
@@ -143,5 +144,6 @@ class EnergyMessage:
         per_bit = radio.per_bit(downlink, rate) if self.per_bit is None else moment.pick(self.per_bit)
         own = radio.ramp + radio.tail * self.tail
         wake = own if self.wake is None else moment.pick(self.wake)
-        beta, gamma = message_bits(moment, self.bytes_per_component, self.bytes_per_message)
+        sizes = message_parts(moment, self.counts, self.bytes_per_component, self.bytes_per_message)
+        beta, gamma = (8.0 * part for part in sizes)
         return Affine(np.asarray(wake + per_bit * beta), np.asarray(per_bit * gamma))

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from flexfl.arrays import Count, FloatArray, Number
+from flexfl.counting import Counts
 from flexfl.parameters import CostUnit, PerClientFromZero, PerClientPositive
 from flexfl.streams import Moment
 
@@ -99,12 +100,14 @@ class FadingChannel:
     degrees of freedom, whose inverse distribution function is −2·ln(1 − p).
 
     β `per_message`; s `factor` scales both parts: 1 for the uplink, 0.2 for the downlink, which has five
-    times the bandwidth.
+    times the bandwidth. k is what `counts` says: "components", or "bits" of the message as it is written, 32
+    for a component.
     """
 
     per_message: PerClientFromZero = 0.05
     factor: PerClientPositive = 1.0
     unit: CostUnit = ""
+    counts: Counts = "components"
 
     def at(self, moment: Moment) -> Affine:
         factor = np.asarray(moment.pick(self.factor), dtype=float)
@@ -121,12 +124,14 @@ class ConstantMessage:
     """β for a message plus γ·k for its components, the same in every iteration.
 
     `whole_model` is γ·d: what the components of a message cost that carries every component. Given so, it
-    means the same for models of any size.
+    means the same for models of any size. k is what `counts` says: "components", or "bits" of the message as
+    it is written, 32 for a component.
     """
 
     per_message: PerClientFromZero = 0.0
     whole_model: PerClientFromZero = 1.0
     unit: CostUnit = ""
+    counts: Counts = "components"
 
     def at(self, moment: Moment) -> Affine:
         gamma = np.asarray(moment.pick(self.whole_model), dtype=float) / moment.dim

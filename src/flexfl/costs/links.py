@@ -7,11 +7,19 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from flexfl.arrays import FloatArray, Number
+from flexfl.arrays import Number
 from flexfl.costs.available import with_away
 from flexfl.costs.base import Cost
 from flexfl.costs.linear import Affine
-from flexfl.costs.parts import COMPONENT, MESSAGE, PerComponent, PerMessage, prepare_parts
+from flexfl.costs.parts import (
+    COMPONENT,
+    MESSAGE,
+    PerComponent,
+    PerMessage,
+    Written,
+    message_parts,
+    prepare_parts,
+)
 from flexfl.costs.traces import Trace, TraceTable, open_trace
 from flexfl.parameters import Measure, above_zero, from_zero
 from flexfl.streams import Entities, Moment
@@ -25,11 +33,6 @@ _Latency = Annotated[
 ]
 
 
-def message_bits(moment: Moment, per_component: Number, per_message: Number) -> tuple[FloatArray, FloatArray]:
-    """Return the bits of a message besides its components, and the bits of a component, of each entity."""
-    return 8.0 * moment.pick(per_message), 8.0 * moment.pick(per_component)
-
-
 @dataclass(frozen=True)
 class ByteMessage:
     """φ = β + γ·k in bytes: what a data plan counts, before any of it is sent.
@@ -37,15 +40,16 @@ class ByteMessage:
     Attributes:
         bytes_per_component: γ; 5 is a value of four bytes and one for its place.
         bytes_per_message: β; 94 are 20 of the codec and 74 of IPv4, TCP and TLS.
+        counts: "components", or "bytes" for φ = β − 20 + n, with n the bytes that the codec writes.
     """
 
     unit: ClassVar[str] = "byte"
     bytes_per_component: PerComponent = COMPONENT
     bytes_per_message: PerMessage = MESSAGE
+    counts: Written = "components"
 
     def at(self, moment: Moment) -> Affine:
-        gamma = np.asarray(moment.pick(self.bytes_per_component), dtype=float)
-        return Affine(np.asarray(moment.pick(self.bytes_per_message), dtype=float), gamma)
+        return Affine(*message_parts(moment, self.counts, self.bytes_per_component, self.bytes_per_message))
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Bandwidth:
         latency: ℓ, seconds of a message besides, such as the round trip.
         bytes_per_component: of what is sent.
         bytes_per_message: of a message besides its components.
+        counts: "components", or "bytes" for those that the codec writes, besides `bytes_per_message` − 20.
     """
 
     unit: ClassVar[str] = "second"
@@ -66,6 +71,7 @@ class Bandwidth:
     latency: _Latency = 0.0
     bytes_per_component: PerComponent = COMPONENT
     bytes_per_message: PerMessage = MESSAGE
+    counts: Written = "components"
     _trace: Trace | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
@@ -81,7 +87,8 @@ class Bandwidth:
         prepare_parts(entities, trace=self._trace)
 
     def at(self, moment: Moment) -> Cost:
-        beta, gamma = message_bits(moment, self.bytes_per_component, self.bytes_per_message)
+        sizes = message_parts(moment, self.counts, self.bytes_per_component, self.bytes_per_message)
+        beta, gamma = (8.0 * part for part in sizes)
         latency, rate = moment.pick(self.latency), moment.pick(self.rate)
         if self._trace is None:
             return Affine(np.asarray(latency + beta / rate), np.asarray(gamma / rate))

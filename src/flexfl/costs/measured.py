@@ -68,7 +68,8 @@ class MeasuredMessage:
     `per_component` is the first guess of γ̂: a value of four bytes and one for its place. With `count` =
     "link", in a deployment whose machine counts them, bytes are those on the link: what transport, TLS,
     acknowledgements and heartbeats add is estimated (`costs.link`), and charged as counted. Elsewhere, and
-    with "payload", they are those of the message.
+    with "payload", they are those of the message. With `counts` = "bytes" nothing is guessed: what is planned
+    with is the size of each message that could be sent, which `levels` needs to weigh components against bits.
     """
 
     unit: ClassVar[str] = "byte"
@@ -76,6 +77,7 @@ class MeasuredMessage:
     per_message: _Bytes = 20.0
     per_component: _Bytes = 5.0
     count: Literal["link", "payload"] = "link"
+    counts: Literal["components", "bytes"] = "components"
     estimate: FloatArray = field(default_factory=lambda: np.zeros(()), init=False)
     link: LinkBytes | None = field(default=None, init=False)
 
@@ -89,10 +91,11 @@ class MeasuredMessage:
 
     def at(self, moment: Moment) -> Affine:
         self.estimate = np.broadcast_to(self.estimate, moment.shape)
+        header, each = (0.0, np.ones(())) if self.counts == "bytes" else (self.per_message, self.estimate)
         if self.link is None:
-            return Affine(np.asarray(self.per_message), self.estimate)
+            return Affine(np.asarray(header), each)
         self.link.look()
-        return self.link.cost(self.per_message, self.estimate)
+        return self.link.cost(header, each)
 
     def bill(self, amount: Number | Count, nbytes: Number | Count) -> FloatArray:
         """Return what a message of that many components and bytes is charged."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from flexfl.arrays import Count, FloatArray, Number
+from flexfl.counting import Counts
 from flexfl.parameters import CostUnit, PerClientFromZero, PerClientPositive
 from flexfl.streams import Moment
 
@@ -26,11 +27,16 @@ class Staircase:
 
 @dataclass(frozen=True)
 class PacketMessage:
-    """Each packet of `components_per_packet` components costs `per_packet`."""
+    """Each packet of `components_per_packet` components costs `per_packet`.
+
+    What it counts as components is what `counts` says: those, or "bytes" or "bits" of the message as it is
+    written, 32 bits for a component.
+    """
 
     per_packet: PerClientFromZero = 0.01
     components_per_packet: PerClientPositive = 180
     unit: CostUnit = ""
+    counts: Counts = "components"
 
     def at(self, moment: Moment) -> Staircase:
         return Staircase(

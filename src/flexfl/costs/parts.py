@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,12 @@ from flexfl.costs.available import AffineOrAway, CostOrAway, LinearOrAway
 from flexfl.costs.base import Cost, CostModel, Measured
 from flexfl.costs.linear import Affine, Linear
 from flexfl.costs.traces import Trace
+from flexfl.counting import Counts
 from flexfl.errors import within
 from flexfl.parameters import Measure, above_zero, from_zero
 from flexfl.registry import Family, for_pydantic
 from flexfl.state import State, restore_all, state_of
-from flexfl.streams import Entities
+from flexfl.streams import Entities, Moment
 
 PerComponent = Annotated[
     Number, Measure("must be > 0 and finite", above_zero, "5 is a value and its place", True, unit="byte")
@@ -33,8 +34,27 @@ PerMessage = Annotated[
 ]
 COMPONENT = 5.0
 """Bytes of a component: four for its value, one for its place."""
+HEADER = 20.0
+"""Bytes of the codec's header."""
 MESSAGE = 94.0
 """Bytes of a message besides: 20 of the codec, 20 of IPv4, 32 of TCP with timestamps, 22 of TLS 1.3."""
+
+
+Written = Literal["components", "bytes"]
+"""Whether a cost in bytes counts components, each of so many bytes, or what the codec writes."""
+
+
+def message_parts(
+    moment: Moment, counts: Written, per_component: Number, per_message: Number
+) -> tuple[FloatArray, FloatArray]:
+    """Return the bytes of a message besides what is counted, and those of what is counted, of each entity.
+
+    Of a message as it is written, every byte counts as one, and the codec's header is among them.
+    """
+    beta = np.asarray(moment.pick(per_message), dtype=float)
+    if counts == "bytes":
+        return np.maximum(0.0, beta - HEADER), np.asarray(1.0)
+    return beta, np.asarray(moment.pick(per_component), dtype=float)
 
 
 @dataclass(frozen=True)
@@ -130,6 +150,12 @@ class Wrapper:
     def unit(self) -> str:
         """What it is counted in."""
         return str(getattr(self._cost, "unit", ""))
+
+    @property
+    def counts(self) -> Counts:
+        """What the cost inside counts of a message."""
+        found: Counts = getattr(self._cost, "counts", "components")
+        return found
 
     @property
     def mean_cost(self) -> FloatArray | None:

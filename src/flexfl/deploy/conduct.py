@@ -91,7 +91,8 @@ def _open(
     downlink = job.setup.sender("downlink", Entities.the_server(), model.dim, shared.joint)
     count_link(downlink, lambda: _mean_down(link, len(job.roster)))
     params = model.params.numpy().copy()
-    server = Server(run, job.roster, store, params, downlink, latest=job.latest, shared=shared)
+    more: dict[str, Any] = {"latest": job.latest, "shared": shared, "rate": job.rate, "average": job.average}
+    server = Server(run, job.roster, store, params, downlink, **more)
     if server.iteration > job.iterations:
         rule = f"must be at least the {server.iteration} that {job.name} has done"
         raise RunDirectoryError(f"train.iterations {rule}, got {job.iterations}; ask for more")

@@ -25,6 +25,7 @@ from flexfl.deploy.pace import Pace
 from flexfl.deploy.protocol import Answer, Hello, ProtocolError, Ready, Restarted, Server
 from flexfl.deploy.record import Record, mean_evaluation
 from flexfl.errors import FlexFLError
+from flexfl.results.columns import EVALUATION_COLUMNS
 from flexfl.results.observer import Live
 from flexfl.wire import WireError
 from flexfl.wire.envelope import unseal
@@ -275,7 +276,12 @@ class Conductor:
             found = self.job.evaluate_test()
             # A server that has test samples only holds them where training samples would be.
             evaluation |= {"test_loss": found["train_loss"], "test_accuracy": found["train_accuracy"]}
-        names = ("train_loss", "sample_loss", "train_accuracy", "test_loss", "test_accuracy")
+            if (average := self.server.average) is not None:
+                with self.job.model.holding(average):
+                    found = self.job.evaluate_test()
+                evaluation["average_test_loss"] = found["train_loss"]
+                evaluation["average_test_accuracy"] = found["train_accuracy"]
+        names = [name for name in EVALUATION_COLUMNS if name != "seconds"]
         found_or_none = {name: evaluation.get(name) for name in names}
         finite = {
             name: value if value is not None and math.isfinite(value) else None

@@ -10,6 +10,7 @@ from typing import Any
 from flexfl.control.setup import Setup
 from flexfl.deploy.learner import Learner
 from flexfl.evaluate import Evaluator
+from flexfl.learning_rate import LearningRate
 from flexfl.models.flat import FlatModel
 from flexfl.results.forms import Form
 from flexfl.results.observer import Observer
@@ -25,7 +26,8 @@ class ClientJob:
         clients: N.
         setup: policy, costs, compressors and budgets of all clients; it picks its own.
         learner: its network and samples.
-        learning_rate: η.
+        rate: the learning rate.
+        average: form the averaged model, too.
         dtype: of the parameters.
         ledger: keep the sum of its steps, too.
     """
@@ -35,7 +37,8 @@ class ClientJob:
     clients: int
     setup: Setup
     learner: Learner
-    learning_rate: float
+    rate: LearningRate
+    average: bool
     dtype: str
     ledger: bool
 
@@ -53,6 +56,8 @@ class ServerJob:
         spec: the same as plain data.
         setup: policy, costs, compressors and budgets.
         model: the network, with x₀ as its parameters.
+        rate: the learning rate.
+        average: form the averaged model, too.
         evaluate_test: evaluates the network on the test samples; None without test samples.
         iterations: T.
         evaluate_every: iterations between two evaluations.
@@ -73,6 +78,8 @@ class ServerJob:
     spec: Mapping[str, Any]
     setup: Setup
     model: FlatModel
+    rate: LearningRate
+    average: bool
     evaluate_test: Evaluator | None
     iterations: int
     evaluate_every: int

@@ -22,6 +22,7 @@ from flexfl.deploy.protocol.greeting import Hello
 from flexfl.deploy.protocol.messages import ProtocolError
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
 from flexfl.errors import Fault, FlexFLError, InputError
+from flexfl.learning_rate import LearningRate
 from flexfl.spec.build import (
     budget_terms,
     build_setup,
@@ -144,6 +145,8 @@ def server_job(plan: Plan) -> ServerJob:
         spec=spec.plain(),
         setup=setup,
         model=model,
+        rate=LearningRate(spec.train.learning_rate, setup.factor),
+        average=spec.train.average,
         evaluate_test=_test_evaluator(spec, model),
         iterations=spec.train.iterations,
         evaluate_every=spec.train.evaluate_every,
@@ -188,13 +191,15 @@ def client_job(hello: Hello, settings: SiteSettings) -> ClientJob:
         raise InputError(faults, "the run's spec")
     from flexfl.deploy.jobs import ClientJob
 
+    setup = replace(build_setup(spec, clock=WallClock()), importance=hello.importance)
     return ClientJob(
         run=hello.run,
         place=hello.place,
         clients=hello.clients,
-        setup=replace(build_setup(spec, clock=WallClock()), importance=hello.importance),
+        setup=setup,
         learner=build_learner(spec, hello.place, Path(settings.data) if settings.data else None),
-        learning_rate=spec.train.learning_rate,
+        rate=LearningRate(spec.train.learning_rate, setup.factor),
+        average=spec.train.average,
         dtype=spec.engine.dtype,
         ledger=spec.deploy.ledger,
     )

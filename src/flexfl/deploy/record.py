@@ -122,6 +122,7 @@ class Record:
         """
         server = self._server
         state = {"params": server.params, "server_residual": server.residual}
+        state |= {} if server.average is None else {"average.params": server.average}
         self._observers.checkpoint(self.progress, state)
         self.evaluated(evaluation)
         summary = self._writer.summarise(self.progress, **more)
@@ -144,6 +145,7 @@ def as_row(record: Mapping[str, Any], roster: list[str]) -> dict[str, Any]:
     row |= {
         "iteration": record["iteration"],
         "clock": record.get("clock", float("nan")),
+        "learning_rate": record.get("learning_rate", float("nan")),
         "senders": int(np.count_nonzero(row["uplink_components"])),
         "batch_loss": float(np.mean(losses)) if losses else float("nan"),
     }

@@ -7,6 +7,7 @@ state for each run.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from flexfl.deploy.plan import client_job
 from flexfl.deploy.protocol import Client, Hello, Question, Ready, Restarted, SqliteStore, Trainer
 from flexfl.deploy.protocol.store import InUseError
 from flexfl.deploy.settings import SiteSettings
-from flexfl.errors import CostError, DecisionError, NonFiniteError, in_words
+from flexfl.errors import CostError, DecisionError, NonFiniteError, ScheduleError, in_words
 from flexfl.local import ClientWork
 from flexfl.streams import Entities
 from flexfl.trees import size
@@ -54,7 +55,7 @@ class Site:
             return Restarted(question.run, self.name).encode()
         try:
             return self._client.reply(question)
-        except (NonFiniteError, CostError, DecisionError) as error:
+        except (NonFiniteError, CostError, DecisionError, ScheduleError) as error:
             return Ready(question.run, self.name, fault=str(error)[:_LONGEST_FAULT]).encode()
 
     def here(self) -> bytes:
@@ -93,7 +94,7 @@ class Site:
         trainer = Trainer(
             compute,
             uplink,
-            job.learning_rate,
+            job.rate.alone,
             learner.gradient,
             learner.evaluate,
             joint,
@@ -103,7 +104,6 @@ class Site:
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{job.run}.sqlite")
-        self._client = Client(
-            self.name, job.run, self._store, trainer, dim=dim, dtype=job.dtype, ledger=job.ledger
-        )
+        form: dict[str, Any] = {"dim": dim, "dtype": job.dtype, "average": job.average, "ledger": job.ledger}
+        self._client = Client(self.name, job.run, self._store, trainer, **form)
         return Ready(job.run, self.name, dim, learner.model.fingerprint(), size(learner.data.train_x))

@@ -142,7 +142,7 @@ def _axes(vary: Sequence[str], faults: list[Fault]) -> list[tuple[Axis, list[Any
 
 def _axis(field: str, listed: str, faults: list[Fault]) -> tuple[Axis, list[Any]] | None:
     """Return an axis with its values as a spec has them; or None, and what is wrong in `faults`."""
-    values, option = _values(listed), f"--vary {field}"
+    values, option = values_in(listed), f"--vary {field}"
     if not values:
         faults.append(Fault(option, "must list at least one value", listed, _EXAMPLE))
         return None
@@ -180,10 +180,10 @@ def _same(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-12)
 
 
-def _values(listed: str) -> list[Any]:
+def values_in(listed: str) -> list[Any]:
     """Return the values in a text: TOML, or else plain text, separated by commas.
 
-    >>> _values("0.1, 0.2"), _values("20 MB, 50 MB")
+    >>> values_in("0.1, 0.2"), values_in("20 MB, 50 MB")
     ([0.1, 0.2], ['20 MB', '50 MB'])
     """
     try:

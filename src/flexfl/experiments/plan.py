@@ -25,6 +25,7 @@ from flexfl.experiments.guarantees import (
     violations_of,
 )
 from flexfl.experiments.rehearsal import Knobbed, Trial, compute_alone, rehearse
+from flexfl.learning_rate import AUTO, nominal
 from flexfl.models.flat import own_generator
 from flexfl.parameters import KNOBS
 from flexfl.sim.engine import Problem
@@ -44,7 +45,7 @@ class Plan:
         parameters: the number of trained parameters.
         iterations: T.
         heaviest: the largest N·w of any client.
-        learning_rate: η.
+        learning_rate: η; the largest that an automatic one can be.
         largest_learning_rate: 1/(4Lp).
         policies: by knob.
         estimates: of the constants.
@@ -127,7 +128,8 @@ def plan_of(problem: Problem, spec: Spec, name: str, trial: Trial | None, pace: 
         batch_size=problem.batch_size,
         streams=problem.streams,
     )
-    estimates = estimate_constants(probe, learning_rate=problem.learning_rate)
+    eta = nominal(problem.learning_rate)
+    estimates = estimate_constants(probe, learning_rate=eta)
     alone = compute_alone(setup, clients, dim, T)
     scopes = {knob: scope_of(setup, knob, clients) for knob in KNOBS}
     computing = computing_of(policy_of(setup, "compute"), scopes["compute"], alone)
@@ -139,11 +141,11 @@ def plan_of(problem: Problem, spec: Spec, name: str, trial: Trial | None, pace: 
         parameters=dim,
         iterations=T,
         heaviest=heaviest,
-        learning_rate=problem.learning_rate,
+        learning_rate=eta,
         largest_learning_rate=_largest_rate(estimates, computing),
         policies={knob: type(policy_of(setup, knob)).__name__ for knob in KNOBS},
         estimates=estimates,
-        convergence=_convergence(estimates, problem.learning_rate, T, residuals, computing),
+        convergence=_convergence(estimates, eta, T, residuals, computing),
         residuals=residuals,
         computing=computing,
         violations=violations_of(setup, scopes, alone, trial, T),
@@ -198,6 +200,8 @@ def _notes(
         notes.append("without a trial nothing is known of messages and residuals")
     if (kind := spec.train.local["kind"]) != "gradient":
         notes.append(f"Theorem 1 is of one gradient in a computation: for {kind} its terms bound nothing")
+    if spec.train.learning_rate == AUTO or spec.train.schedule["kind"] != "constant":
+        notes.append("the learning rate changes: Theorem 1 is shown for the largest that it may have")
     if spec.data.augment != "none":
         notes.append("σ² is of samples without augmentation")
     if estimates.loss.mean < 0:

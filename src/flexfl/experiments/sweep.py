@@ -160,7 +160,7 @@ def load_sweep(path: Path) -> Sweep:
     if base is not None and not isinstance(base, str):
         faults.append(Fault("base", "must be the name of a spec", base, "for example fashion"))
     seeds = _seeds(given["seeds"], faults) if "seeds" in given else None
-    axes = tuple(_axes(given.get("grid", {}), (), faults))
+    axes = tuple(axes_of(given.get("grid", {}), faults))
     variants = _variants(given.get("variant", []), faults)
     changes = {"set": given.get("set", {})} | {f"variant {name}": change for name, change in variants.items()}
     faults += [
@@ -203,17 +203,27 @@ def _seeds(given: Any, faults: list[Fault]) -> tuple[int, ...]:
     return seeds
 
 
-def _axes(table: Mapping[str, Any], path: tuple[str, ...], faults: list[Fault]) -> Iterator[Axis]:
+def axes_of(
+    table: Mapping[str, Any], faults: list[Fault], path: tuple[str, ...] = (), *, section: str = "grid"
+) -> Iterator[Axis]:
+    """Yield the settings of a grid with their values; what is wrong with it is added to `faults`.
+
+    Args:
+        table: The grid: a list of values for each setting.
+        faults: What is wrong with it.
+        path: The place of the table in the spec.
+        section: What the grid is called, for messages.
+    """
     for key, value in table.items():
         key_path = (*path, key)
         if isinstance(value, Mapping):
-            yield from _axes(value, key_path, faults)
+            yield from axes_of(value, faults, key_path, section=section)
         elif isinstance(value, list) and value and len(key_path) > 1:
             yield Axis(key_path, value)
         else:
             example = "for example control.tradeoff = [0.002, 0.02]"
             faults.append(
-                Fault(f"grid.{'.'.join(key_path)}", "must list the values of a setting", value, example)
+                Fault(f"{section}.{'.'.join(key_path)}", "must list the values of a setting", value, example)
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flexfl.local.base import Array, Gradient, Memory
-from flexfl.local.sgd import Decay, Momentum, Steps
+from flexfl.local.sgd import Decay, LocalRate, Momentum, Steps
 from flexfl.parameters import Positive
 
 
@@ -18,7 +18,8 @@ class LocalAdamW:
         m ← β₁·m + (1 − β₁)·g,   v ← β₂·v + (1 − β₂)·g²,   t ← t + 1
         y ← y − η·(m̂ / (√v̂ + ε) + ω·y)   where m̂ = m/(1 − β₁ᵗ), v̂ = v/(1 − β₂ᵗ)
 
-    η is the `learning_rate` of the run: for AdamW it is much smaller than for SGD.
+    η is the `learning_rate` of the run, which for AdamW is much smaller than for SGD, unless the steps have
+    their own.
 
     Attributes:
         steps: H.
@@ -28,6 +29,8 @@ class LocalAdamW:
         weight_decay: ω.
         persistent: each client keeps m, v and t from one computation to its next (2·D numbers for each
             client); else they begin at zero in each iteration.
+        learning_rate: of the local steps, if it is another than the run's; the run's then scales the change:
+            Δ = η·(y_H − x).
     """
 
     steps: Steps = 5
@@ -36,6 +39,7 @@ class LocalAdamW:
     eps: Positive = 1e-8
     weight_decay: Decay = 0.01
     persistent: bool = False
+    learning_rate: LocalRate = None
 
     @property
     def gradients(self) -> int:
@@ -49,6 +53,7 @@ class LocalAdamW:
     def change(self, gradient: Gradient, x: Array, eta: float, memory: Memory) -> tuple[Array, Memory]:
         start = memory or _zeros(x)
         m, v, t = start["mean"], start["square"], start["steps"]
+        inner, outer = (eta, 1.0) if self.learning_rate is None else (self.learning_rate, eta)
         y, delta = x, 0.0
         for k in range(self.steps):
             g = gradient(y, k)
@@ -56,9 +61,9 @@ class LocalAdamW:
             v = self.beta2 * v + (1 - self.beta2) * (g * g)
             t = t + 1
             scale = (v / (1 - self.beta2**t)) ** 0.5 + self.eps
-            delta = delta - eta * (m / (1 - self.beta1**t) / scale + self.weight_decay * y)
+            delta = delta - inner * (m / (1 - self.beta1**t) / scale + self.weight_decay * y)
             y = x + delta
-        return delta, {"mean": m, "square": v, "steps": t} if self.persistent else memory
+        return outer * delta, {"mean": m, "square": v, "steps": t} if self.persistent else memory
 
 
 def _zeros(x: Array) -> Memory:

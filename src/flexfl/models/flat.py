@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 
@@ -47,6 +50,24 @@ class FlatModel:
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
+
+    @contextmanager
+    def holding(self, params: NDArray[Any]) -> Iterator[None]:
+        """Let the module have other parameters, (D,), in the context."""
+        before = self.params.clone()
+        self.params.copy_(torch.from_numpy(params))
+        try:
+            yield
+        finally:
+            self.params.copy_(before)
+
+    def copy_with(self, params: NDArray[Any]) -> nn.Module:
+        """Return a copy of the module with these parameters, (D,)."""
+        with self.holding(params):
+            module = copy.deepcopy(self.module)
+        for parameter in module.parameters():
+            parameter.data = parameter.data.clone()
+        return module
 
     def detached(self) -> nn.Module:
         """Return the module with copied parameters, which are no longer views of the vector."""

@@ -75,11 +75,18 @@ def run_terms(run: Run, constants: Constants, *, heaviest: float = 1.0) -> Conve
         raise InputError([Fault("DIR", rule, str(run.directory), remedy)], "the command")
     return convergence_over_time(
         constants,
-        learning_rate=float(run.spec["train"]["learning_rate"]),
+        learning_rate=_largest_rate(run),
         server_kept=recorded["downlink_objective"],
         client_kept=heaviest**2 * recorded["uplink_objective_mean"],
         inverse_prob=recorded["compute_objective_mean"],
     )
+
+
+def _largest_rate(run: Run) -> float:
+    """Return the largest η_t of a run: Theorem 1 is for a constant one."""
+    recorded = run.iterations["learning_rate"]
+    known = np.isfinite(recorded)
+    return float(recorded[known].max() if known.any() else run.spec["train"]["learning_rate"])
 
 
 def constants_of(plan: Mapping[str, Any]) -> Constants:

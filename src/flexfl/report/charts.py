@@ -9,7 +9,7 @@ from typing import Any
 from flexfl.arrays import FloatArray
 from flexfl.report.curves import Curve
 from flexfl.report.panels import Panel
-from flexfl.report.style import BUDGET_COLOUR, line_style
+from flexfl.report.style import AVERAGED, BUDGET_COLOUR, line_style
 
 _DECADES = 1.5
 
@@ -42,6 +42,7 @@ def group_key(group: int, prefix: str = "") -> str:
 
 def _line(curve: Curve, panel: Panel, prefix: str) -> dict[str, Any]:
     style, x_label = line_style(curve.group), panel.x_label
+    dash = AVERAGED if curve.averaged else style.dash
     at = "iteration %{x}" if x_label == "iteration" else f"%{{x:.4~g}} {_text(x_label)}"
     trace: dict[str, Any] = {
         "type": "scatter",
@@ -50,7 +51,7 @@ def _line(curve: Curve, panel: Panel, prefix: str) -> dict[str, Any]:
         "legendgroup": group_key(curve.group, prefix),
         "x": _numbers(curve.x),
         "y": _numbers(curve.mean),
-        "line": {"color": style.colour, "width": 1 if curve.thin else 2, "dash": style.dash.plotly},
+        "line": {"color": style.colour, "width": 1 if curve.thin else 2, "dash": dash.plotly},
         "marker": {"color": style.colour, "size": 8},
         "cliponaxis": len(curve.x) > 1,
         "hoverlabel": {"bordercolor": style.colour},

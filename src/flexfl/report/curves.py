@@ -29,6 +29,7 @@ class Curve:
         high: Upper end of the band; None if there is no band.
         origin: Where its runs are stored.
         thin: Whether it is drawn as a thin line, beside another line of its group.
+        averaged: Whether it is of the averaged model: drawn dashed, beside the line of its group.
     """
 
     group: int
@@ -39,6 +40,12 @@ class Curve:
     high: FloatArray | None = None
     origin: str = ""
     thin: bool = False
+    averaged: bool = False
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is the line of its group, and not one beside it."""
+        return not self.thin and not self.averaged
 
     @property
     def highest(self) -> FloatArray:
@@ -75,7 +82,7 @@ def interpolate(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
     (array([0., 1.]), array([[0. , 0.5],
            [4. , 8. ]]))
     """
-    recorded = [found for x, y in series if len((found := _last_values(x, y))[0])]
+    recorded = [found for x, y in series if len((found := last_values(x, y))[0])]
     if not recorded:
         return np.empty(0), np.empty((0, 0))
     begin, end = max(x[0] for x, _ in recorded), min(x[-1] for x, _ in recorded)
@@ -84,7 +91,7 @@ def interpolate(series: Sequence[Series]) -> tuple[FloatArray, FloatArray]:
     return points, np.array([np.interp(points, x, y) for x, y in recorded]).reshape(len(recorded), -1)
 
 
-def _last_values(x: FloatArray, y: FloatArray) -> Series:
+def last_values(x: FloatArray, y: FloatArray) -> Series:
     """Return the finite points of a series, with one value, the last, at each x."""
     finite = np.isfinite(x) & np.isfinite(y)
     x, y = x[finite], y[finite]

@@ -199,7 +199,7 @@ def _markdown(rows: Sequence[Row], targets: Sequence[float]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _zoom_accuracy(panel: Panel) -> Panel:
+def zoom_accuracy(panel: Panel) -> Panel:
     """Fit the y range to the best curves; a note names those far below."""
     best = max(float(curve.mean[-1]) for curve in panel.curves)
     below = [curve for curve in panel.curves if curve.mean[-1] < _FAR_BELOW * best]
@@ -231,4 +231,4 @@ def _with_range(
     return replace(panel, y_range=y_range, curves=curves, notes=(*panel.notes, *notes))
 
 
-_ZOOMS = {"test_accuracy": _zoom_accuracy, "train_loss": _zoom_loss}
+_ZOOMS = {"test_accuracy": zoom_accuracy, "train_loss": _zoom_loss}

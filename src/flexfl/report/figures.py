@@ -23,7 +23,8 @@ from matplotlib.ticker import MaxNLocator
 
 from flexfl.errors import Fault, nearest
 from flexfl.report.curves import Curve
-from flexfl.report.panels import CHARGED, Panel, Section, overview_panels
+from flexfl.report.panels import AVERAGED, CHARGED, Panel, Section, overview_panels
+from flexfl.report.style import AVERAGED as AVERAGED_DASH
 from flexfl.report.style import BUDGET_COLOUR, line_style
 
 INK, MUTED, GRID = "#222222", "#666666", "#e4e4e4"
@@ -182,6 +183,7 @@ def _draw_empty(axes: Axes, panel: Panel) -> None:
 
 def _plot(axes: Axes, curve: Curve) -> None:
     colour, dash = line_style(curve.group)
+    dash = AVERAGED_DASH if curve.averaged else dash
     width, level = (0.8, 3.5) if curve.thin else (1.6, 3)
     (line,) = axes.plot(
         curve.x, curve.mean, color=colour, linestyle=dash.matplotlib, linewidth=width, zorder=level
@@ -209,12 +211,14 @@ def _budget(axes: Axes, budget: float, label: str) -> None:
 
 def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
     """Draw one legend for all panels below them: the groups, then what the bands show."""
-    labels = {curve.group: curve.label for panel in panels for curve in panel.curves if not curve.thin}
+    labels = {curve.group: curve.label for panel in panels for curve in panel.curves if curve.is_main}
     entries: list[tuple[Artist, str]] = []
     for group, label in sorted(labels.items()):
         colour, dash = line_style(group)
         handle = Line2D([], [], color=colour, linestyle=dash.matplotlib, linewidth=2)
         entries.append((handle, label))
+    if any(panel.has_averaged for panel in panels):
+        entries.append((Line2D([], [], color=MUTED, linestyle="dashed", linewidth=1.6), AVERAGED))
     if any(panel.has_charged for panel in panels):
         entries.append((Line2D([], [], color=MUTED, linewidth=0.8), CHARGED))
     bands = dict.fromkeys(panel.band for panel in panels if panel.band)

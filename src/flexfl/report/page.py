@@ -12,7 +12,7 @@ from typing import Any
 from flexfl import __version__
 from flexfl.report.charts import chart, group_key
 from flexfl.report.groups import Group, differing_settings, format_setting
-from flexfl.report.panels import CHARGED, KNOB_TITLES, Panel, Section
+from flexfl.report.panels import AVERAGED, CHARGED, KNOB_TITLES, Panel, Section
 from flexfl.report.partition_chart import partition_chart
 from flexfl.report.partitions import SECTION_TEXT, SECTION_TITLE, PartitionMap
 from flexfl.report.style import line_style
@@ -170,6 +170,7 @@ def section_html(section: Section, prefix: str = "", above: str = "") -> str:
 def _panel(panel: Panel, prefix: str) -> str:
     chart_place = f'<div class="chart" id="chart-{prefix}{panel.key}"></div>' if panel.curves else ""
     thin = [f"thin line: {CHARGED}"] if panel.has_charged else []
+    thin += [f"dashed line: {AVERAGED}"] if panel.has_averaged else []
     caption = _caption([*([f"band: {panel.band}"] if panel.band else []), *thin, *panel.notes])
     kind = "" if panel.curves else ' class="empty"'
     return f"<figure{kind}><h3>{escape(panel.title)}</h3>{chart_place}{caption}</figure>"
@@ -218,7 +219,7 @@ def _summary_row(index: int, row: Row, heads: Sequence[str]) -> str:
         f"{plural(len(group.runs), 'seed')}<small>{plural(group.iterations, 'iteration')}</small>"
         f"<small>{_estimate(row.seconds)} seconds</small>",
         _estimate(row.train_loss),
-        _estimate(row.test_accuracy),
+        _accuracy(row),
         *(_spent(spent) for spent in row.costs.values()),
     ]
     return _named_cells(heads, cells)
@@ -232,6 +233,11 @@ def _named_cells(heads: Sequence[str], cells: Sequence[str]) -> str:
 
 def _estimate(estimate: Estimate | None) -> str:
     return _NOTHING if estimate is None else str(estimate)
+
+
+def _accuracy(row: Row) -> str:
+    averaged = row.average_test_accuracy
+    return _estimate(row.test_accuracy) + (f"<small>averaged {averaged}</small>" if averaged else "")
 
 
 def _spent(spent: AverageCost | None) -> str:

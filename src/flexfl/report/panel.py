@@ -49,6 +49,11 @@ class Panel:
         """Whether thin lines show what was charged."""
         return any(curve.thin for curve in self.curves)
 
+    @property
+    def has_averaged(self) -> bool:
+        """Whether dashed lines show the averaged model."""
+        return any(curve.averaged for curve in self.curves)
+
 
 @dataclass(frozen=True)
 class Section:

@@ -43,6 +43,7 @@ _LOG_MARGIN = 1.3
 # Up to this many groups, each has a note on its worst client.
 _MOST_NOTES = 3
 
+AVERAGED = "averaged model"
 CHARGED = "charged: the expected cost λ(q), which the controller holds to the budget"
 
 
@@ -155,8 +156,22 @@ def evaluated_panel(groups: Sequence[Group], column: str, x: Axis) -> Panel:
     curves, missing = _curves_of(groups, curve_of)
     why = "not evaluated yet" + (", or not a classification" if column.endswith("accuracy") else "")
     notes = _missing_note(missing, groups, title.lower(), why)
+    curves += _averaged(groups, column, x)
     y_range = _range_of(curves)
     return Panel(column, title, y_label, y_range, curves, notes, band=_band(curves), x_label=x.label)
+
+
+def _averaged(groups: Sequence[Group], column: str, x: Axis) -> tuple[Curve, ...]:
+    """Return the curves of the averaged model for a metric of the test set, of groups that have it."""
+    if not column.startswith("test_"):
+        return ()
+
+    def curve_of(index: int, group: Group) -> Curve | None:
+        series = [(x.at_evaluations(run), run.evaluations[f"average_{column}"]) for run in group.runs]
+        curve = curve_over_seeds(index, f"{group.label}, {AVERAGED}", series, same_x=x.is_iteration)
+        return None if curve is None else replace(curve, low=None, high=None, averaged=True)
+
+    return _curves_of(groups, curve_of)[0]
 
 
 def _charged(groups: Sequence[Group], knob: str) -> list[Curve]:

@@ -20,7 +20,7 @@ BAR_COLOUR = "#5f8fad"
 class Dash(NamedTuple):
     """A dash pattern, by its names in matplotlib, plotly and CSS borders."""
 
-    matplotlib: Literal["solid", "dotted", "dashdot"]
+    matplotlib: Literal["solid", "dotted", "dashdot", "dashed"]
     plotly: str
     css: str
 
@@ -31,6 +31,9 @@ _DASHES = (
     Dash("dotted", "dot", "dotted"),
     Dash("dashdot", "dashdot", "double"),  # CSS has no dash-dot
 )
+
+AVERAGED = Dash("dashed", "dash", "dashed")
+"""The averaged model's, in the colour of its group; panels that have it have no budgets."""
 
 
 class LineStyle(NamedTuple):

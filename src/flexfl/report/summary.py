@@ -127,6 +127,7 @@ class Row:
     group: Group
     train_loss: Estimate | None
     test_accuracy: Estimate | None
+    average_test_accuracy: Estimate | None
     costs: dict[str, AverageCost | None]
     seconds: Estimate | None
 
@@ -137,6 +138,7 @@ def row_of(group: Group) -> Row:
         group,
         _last(_evaluated(group, "train_loss")),
         _last(_evaluated(group, "test_accuracy")),
+        _last(_evaluated(group, "average_test_accuracy")),
         {knob: _spent(group, knob) for knob in KNOBS},
         _last(np.array([[_seconds(run)] for run in group.runs])),
     )

@@ -5,6 +5,7 @@ expected cost λ(q) that the queue is charged, `compute_spent` is the realised c
 client computed, λ(0) if not. Queues are the lengths that the iteration's decisions were based
 on. Objectives are the terms of P2.1–P2.3: 1/q, ‖b − v‖² and ‖a − u‖²; smaller is better. `clock` is
 when the iteration ended, in seconds since the run began, by the run's clock (`flexfl.clock`).
+`learning_rate` is η_t, that of the iteration.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ PER_ITERATION = (
     "computed",
     "senders",
     "batch_loss",
+    "learning_rate",
     "downlink_cost",
     "downlink_queue",
     "downlink_objective",
@@ -56,9 +58,12 @@ EVALUATION_COLUMNS = (
     "train_accuracy",
     "test_loss",
     "test_accuracy",
+    "average_test_loss",
+    "average_test_accuracy",
     "seconds",
 )
-"""train_loss is f = Σ w·F of (1), the mean over clients; sample_loss the mean over training samples."""
+"""train_loss is f = Σ w·F of (1), the mean over clients; sample_loss the mean over training samples.
+average_… are of the averaged model x̄, where `train.average` is set."""
 
 SPENT_COLUMN = {
     "compute": "compute_spent_mean",

@@ -266,6 +266,9 @@ def summarise(run: Run, *, seconds: float) -> dict[str, Any]:
         # A single evaluation jumps by some percent when clients have one class each.
         "recent_test_accuracy": _mean(run.evaluations["test_accuracy"][-_RECENT:]),
         "recent_evaluations": len(run.evaluations["test_accuracy"][-_RECENT:]),
+        "average_test_loss": last.get("average_test_loss"),
+        "average_test_accuracy": last.get("average_test_accuracy"),
+        "learning_rate": _plain(per_iteration["learning_rate"][-1]) if len(per_iteration["clock"]) else None,
         "average_cost": {knob: run.account(knob) for knob in KNOBS},
         "clients": run.spec["data"]["clients"],
         "computed_per_iteration": _mean(per_iteration["computed"]),

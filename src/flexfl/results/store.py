@@ -94,12 +94,22 @@ class MetricStore:
         self._db.close()
 
     def check(self) -> None:
-        """Look for damage in the whole file; close it and raise `RunDirectoryError` if there is any."""
+        """Look for damage in the whole file, and for columns that are missing, before it is written to.
+
+        Close it and raise `RunDirectoryError` if there is any.
+        """
         try:
             with self._readable():
                 (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
                 if found != "ok":
                     raise ValueError(" ".join(str(found).split()))
+                tables = {"iterations": ITERATION_COLUMNS, "evaluations": EVALUATION_COLUMNS}
+                new = [
+                    name for table, columns in tables.items() for name in set(columns) - self._known(table)
+                ]
+            if new:
+                reason = f"was begun by an earlier version, without {', '.join(sorted(new))}"
+                raise RunDirectoryError(f"{self.path} {reason}; it can be read, but not resumed")
         except RunDirectoryError:
             self.close()
             raise
@@ -148,14 +158,14 @@ class MetricStore:
         rows = _summarise(self._buffer)
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            self._insert("iterations", len(ITERATION_COLUMNS), rows)
-            self._insert("evaluations", len(EVALUATION_COLUMNS), self._evaluations)
+            self._insert("iterations", ITERATION_COLUMNS, rows)
+            self._insert("evaluations", EVALUATION_COLUMNS, self._evaluations)
             if by_client:
                 blobs = [
                     (record["iteration"], *(_blob(record[name]) for name in CLIENT_COLUMNS))
                     for record in self._buffer
                 ]
-                self._insert("clients", len(CLIENT_COLUMNS), blobs)
+                self._insert("clients", CLIENT_COLUMNS, blobs)
             if checkpoint is not None:
                 self._db.execute("DELETE FROM checkpoints")
                 self._db.execute("INSERT INTO checkpoints VALUES (?, ?, ?)", checkpoint)
@@ -171,7 +181,7 @@ class MetricStore:
         if not self._buffer or self._totals is None:
             return
         done = int(self._buffer[-1]["iteration"]) + 1
-        self._insert("totals", len(SUMMED), [(done, *(_blob(self._totals[name]) for name in SUMMED))])
+        self._insert("totals", SUMMED, [(done, *(_blob(self._totals[name]) for name in SUMMED))])
         kept = "iteration NOT IN (SELECT iteration FROM checkpoints)"
         self._db.execute(f"DELETE FROM totals WHERE iteration < ? AND {kept}", (done,))
 
@@ -183,9 +193,9 @@ class MetricStore:
             for table in ("iterations", "evaluations", "clients"):
                 self._db.execute(f"DELETE FROM {table} WHERE iteration >= ?", (iteration,))
 
-    def _insert(self, table: str, columns: int, rows: Sequence[Sequence[Any]]) -> None:
-        placeholders = ", ".join("?" * (columns + 1))
-        self._db.executemany(f"INSERT INTO {table} VALUES ({placeholders})", rows)
+    def _insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        named, placeholders = ", ".join(("iteration", *columns)), ", ".join("?" * (len(columns) + 1))
+        self._db.executemany(f"INSERT INTO {table} ({named}) VALUES ({placeholders})", rows)
 
     # Reading -----------------------------------------------------------------------------
 
@@ -239,10 +249,16 @@ class MetricStore:
         return {name: clients[name][:iterations].sum(axis=0) if recorded else unknown for name in SUMMED}
 
     def _columns(self, table: str, columns: Sequence[str]) -> dict[str, FloatArray]:
+        """Return a table; NaN for columns that a run of an earlier version does not have."""
         with self._readable():
-            rows = self._db.execute(f"SELECT * FROM {table} ORDER BY iteration").fetchall()
+            known = self._known(table)
+            wanted = ", ".join(name if name in known else "NULL" for name in columns)
+            rows = self._db.execute(f"SELECT iteration, {wanted} FROM {table} ORDER BY iteration").fetchall()
             values = np.array(rows, dtype=float).reshape(len(rows), 1 + len(columns))
         return dict(zip(("iteration", *columns), values.T, strict=True))
+
+    def _known(self, table: str) -> set[str]:
+        return {str(row[1]) for row in self._db.execute(f"PRAGMA table_info({table})")}
 
 
 def _damaged(path: Path, error: Exception) -> RunDirectoryError:

@@ -7,7 +7,7 @@ place, selection by threshold in fused passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,11 @@ from flexfl.control.knobs import Computing, Sending
 from flexfl.control.timing import VirtualClock
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
+from flexfl.learning_rate import LearningRate
 from flexfl.local import OneGradient
 from flexfl.mapped import leave_memory
 from flexfl.models.flat import own_generator, seed_generator
+from flexfl.sim.averaged import Averaged
 from flexfl.sim.entering import enter
 from flexfl.sim.flight import InFlight
 from flexfl.sim.gradients import Pieces, Recheck, choose, clients_at_once
@@ -31,6 +33,7 @@ from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
 from flexfl.sim.local import LocalSteps, Zeros
 from flexfl.sim.plain_residuals import residuals_for
 from flexfl.sim.problem import Problem as Problem
+from flexfl.sim.vectors import on_host, some_rows
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities
 from flexfl.trees import Tree, converted, gathered
@@ -41,7 +44,7 @@ Lap = Callable[[str], None]
 
 
 class Engine:
-    """Holds x, r and all e; `step` runs one iteration and returns its record."""
+    """Holds x, r and all e, in `average` x̄; `step` runs one iteration and returns its record."""
 
     def __init__(
         self,
@@ -79,15 +82,16 @@ class Engine:
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
         self._downlink = setup.sender("downlink", server, self.dim, self.joint)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
-        self._itemsize = x.element_size()
         self._x: Any = x.numpy() if self._by_numba else x
         e: Any = residuals if residuals is not None else x.new_zeros((self.clients, self.dim))
         r: Any = torch.zeros_like(x)
         if self._by_numba:
             e, r = (t.numpy() if isinstance(t, Tensor) else t for t in (e, r))
         # b and e, a and r share their memory: what is not sent stays where it is.
-        self._b = residuals_for(self._uplink.compressor, e, empty=True)
-        self._a = residuals_for(self._downlink.compressor, r, empty=True)
+        self._b = residuals_for(self._uplink.compressor, e, counts=self._uplink.counts, empty=True)
+        self._a = residuals_for(self._downlink.compressor, r, counts=self._downlink.counts, empty=True)
+        self._rate = LearningRate(problem.learning_rate, setup.factor)
+        self.average = Averaged(self._x) if problem.average else None
         self.iteration = 0
         self._choose_gradients(gradients, zeros)
 
@@ -119,12 +123,12 @@ class Engine:
         Returns:
             The record that `results.columns` describes.
         """
-        t, w = self.iteration, self._problem.weights
+        t, w, eta = self.iteration, self._problem.weights, self._rate.at(self.iteration)
         away = None if self._clock is None else self._clock.begin(t)
         computing = self._compute.decide(t, away)  # P3.1, (16), line 5
         lap("who computes")
         self._b.expect(*self._uplink.prepare(t))
-        loss = self._accumulate(computing, lap)  # line 6: b = e + (𝟙/q)·Δ, where Δ = −η·g
+        loss = self._accumulate(computing, eta, lap)  # line 6: b = e + (𝟙/q)·Δ, where Δ = −η·g
         up = self._uplink.decide(t, self._b, away)  # P3.2, (17)
         self._refuse_non_finite("client {}", "the gradient", self._b.energy)
         lap("what to send")
@@ -138,6 +142,10 @@ class Engine:
         self._refuse_non_finite("the server", "the aggregated update", self._a.energy)
         u = self._a.take(down.amounts)  # lines 11–12: r = a − u
         u.add_to(self._x)  # line 14: x = x + u
+        senders = int(np.count_nonzero(up.components))
+        self._rate.add(senders / self.clients)
+        if self.average is not None:
+            self.average.add(self._x, t)
         if self.joint.budgets:
             self.joint.close()
         if self._clock is not None:
@@ -148,7 +156,8 @@ class Engine:
             "iteration": t,
             "clock": self._downlink.seconds,
             "batch_loss": loss,
-            "senders": int(np.count_nonzero(up.components)),
+            "senders": senders,
+            "learning_rate": eta,
             "uplink_objective": self._b.energy.copy(),  # ‖b − v‖²
             "downlink_objective": float(self._a.energy),  # ‖a − u‖²
             **computing.record(),
@@ -163,7 +172,7 @@ class Engine:
         for n in arrivals.late.tolist():
             message, alone = self._x * 0, np.where(np.arange(self.clients) == n, up.amounts, 0)
             self._b.take(alone).add_to(message)
-            self._flight.launch(n, _on_host(message))
+            self._flight.launch(n, on_host(message))
             arrived = arrived - alone
         return arrived
 
@@ -175,24 +184,24 @@ class Engine:
     @property
     def params(self) -> NDArray[Any]:
         """x, (D,)."""
-        return _on_host(self._x)
+        return on_host(self._x)
 
     @property
     def server_residual(self) -> NDArray[Any]:
         """r, (D,)."""
-        return _on_host(self._a.vectors)
+        return on_host(self._a.vectors)
 
     @property
     def client_residual(self) -> NDArray[Any]:
         """e, (N, D)."""
-        return _on_host(self._b.vectors)
+        return on_host(self._b.vectors)
 
     def conserved(self) -> FloatArray:
         """x + r + Σ w·(e + in flight), (D,): moves only by the applied changes, whatever was sent."""
         total = self.params + self.server_residual.astype(np.float64)
         total += self._flight.total(self._problem.weights)
         residuals = self.client_residual
-        for rows in self._some_rows():
+        for rows in some_rows(residuals, _ROW_BYTES):
             total += self._problem.weights[rows] @ residuals[rows].astype(np.float64)
             leave_memory(residuals)
         return np.asarray(total)
@@ -214,7 +223,7 @@ class Engine:
     def _knobs(self) -> dict[str, Any]:
         knobs = {"compute": self._compute, "uplink": self._uplink, "downlink": self._downlink}
         timed = {} if self._clock is None else {"clock": self._clock, "flight": self._flight}
-        return {**knobs, "joint": self.joint, **timed}
+        return {**knobs, "joint": self.joint, **timed, "rate": self._rate, "average": self.average}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a state; one that does not fit raises ValueError and changes nothing."""
@@ -233,7 +242,7 @@ class Engine:
         self._x[:] = self._native(state["params"])
         self._a.vectors[:] = self._native(state["server_residual"])
         e = self._b.vectors
-        for rows in self._some_rows():
+        for rows in some_rows(e, _ROW_BYTES):
             e[rows] = self._native(state["client_residual"][rows])
             leave_memory(state["client_residual"])
             if isinstance(e, np.ndarray):
@@ -241,14 +250,9 @@ class Engine:
         self._b.recall(state["client_knowledge"])
         self._a.recall(state["server_knowledge"])
         if self._local is not None:
-            self._local.restore(state, self._some_rows())
+            self._local.restore(state, some_rows(e, _ROW_BYTES))
         self._batches.used[:] = state["batches_used"]
         self.iteration = int(state["iteration"][0])
-
-    def _some_rows(self) -> Iterator[slice]:
-        at_once = max(1, _ROW_BYTES // (self._itemsize * self.dim))
-        for begin in range(0, self.clients, at_once):
-            yield slice(begin, begin + at_once)
 
     def _native(self, values: NDArray[Any]) -> Any:
         """As the arrays of this engine are kept."""
@@ -258,12 +262,11 @@ class Engine:
         """Leave the module as it was found; a later step takes hold of it again."""
         self.gradients.release()
 
-    def _accumulate(self, computing: Computing, lap: Lap) -> float:
+    def _accumulate(self, computing: Computing, eta: float, lap: Lap) -> float:
         """Add Δ/q to the residual of each client that computes; return the mean of their losses."""
-        clients = computing.computed.nonzero()[0]
+        clients, total = computing.computed.nonzero()[0], 0.0
         if not len(clients):
             return float("nan")
-        eta, total = self._problem.learning_rate, 0.0
         if self._draws:
             seed_generator(self._streams.torch_seed("dropout", self.iteration), self._device)
         picked = self._pick(clients)
@@ -344,7 +347,3 @@ class Engine:
         if not np.isfinite(energy).all():
             worst = int(np.flatnonzero(~np.isfinite(energy))[0])
             raise NonFiniteError(who.format(worst), what, self.iteration)
-
-
-def _on_host(values: Any) -> NDArray[Any]:
-    return values if isinstance(values, np.ndarray) else np.asarray(values.cpu().numpy())

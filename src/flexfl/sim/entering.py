@@ -11,6 +11,7 @@ from flexfl.arrays import FloatArray, IntArray
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
 from flexfl.sim.residuals import Residuals
+from flexfl.sim.vectors import numpy_dtype
 
 _PIECE_BYTES = 16 * 2**20
 
@@ -25,7 +26,7 @@ def enter(into: Residuals, model: FlatModel, rows: IntArray, step: FloatArray, p
         step: the factor of each, (M,).
         pieces: g or Δ by parameter.
     """
-    factor = step.astype(str(into.vectors.dtype).removeprefix("torch."))
+    factor = step.astype(numpy_dtype(into.vectors))
     by_numba = isinstance(into.vectors, np.ndarray)
 
     def given(tensor: Tensor) -> Any:

@@ -17,6 +17,7 @@ from flexfl.data.federated import Federated
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError
 from flexfl.identity import Identity, objects_of
+from flexfl.learning_rate import Schedule
 from flexfl.local import LocalWork
 from flexfl.models.build import Accuracy, Loss
 from flexfl.parameters import plain
@@ -41,6 +42,7 @@ class Objects:
     compressors: dict[str, Compressor] = field(default_factory=dict)
     times: dict[str, CostModel] = field(default_factory=dict)
     local: LocalWork | None = None
+    schedule: Schedule | None = None
 
 
 def copied(given: Given) -> Given:
@@ -69,6 +71,8 @@ def resolve(
                 objects.compressors[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "train" and knob == "local" and isinstance(value, LocalWork):
                 objects.local, table[knob] = copy.deepcopy(value), _named("kind", value)
+            elif name == "train" and knob == "schedule" and isinstance(value, Schedule):
+                objects.schedule, table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "control" and knob == "policy" and isinstance(value, Policy):
                 objects.policy = copy.deepcopy(value)
                 table |= _named("policy", value)
@@ -96,6 +100,7 @@ def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
     given += [f"clock.{knob}" for knob in objects.times]
     given += ["policy"] if objects.policy is not None else []
     given += ["train.local"] if objects.local is not None else []
+    given += ["schedule"] if objects.schedule is not None else []
     given += ["loss"] if objects.loss is not None else []
     given += ["accuracy"] if objects.accuracy is not None else []
     given += ["network"] if is_given(spec.model.name) or is_import_path(spec.model.name) else []

@@ -10,9 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
-from flexfl.compress.base import Compressor, LargestFirst, Offers
-from flexfl.compress.plain import PlainVectors
+from flexfl.compress.base import Compressor, LargestFirst, Offers, Searchable, Weighed
+from flexfl.compress.levels import Levels
+from flexfl.compress.plain import PlainVectors, least_bytes
 from flexfl.compress.topk import TopK
+from flexfl.counting import Counts
+from flexfl.sim.level_residuals import LevelResiduals
 from flexfl.sim.residuals import Residuals, Vectors
 from flexfl.streams import Entities, Moment, Streams
 
@@ -22,26 +25,31 @@ _KEPT = 2**23
 _MARGIN = 1e-9
 """For sums in another order: a row that comes so near to sending is looked at."""
 
-_FUSED: dict[type, type[Residuals]] = {TopK: Residuals}
+_FUSED: dict[type, type[Residuals]] = {TopK: Residuals, Levels: LevelResiduals}
 """Compressors with passes of their own, by exact type: a subclass may do anything."""
 
 
 def residuals_for(
-    compressor: Compressor | list[Compressor], vectors: Vectors, *, empty: bool = False
+    compressor: Compressor | list[Compressor],
+    vectors: Vectors,
+    *,
+    counts: Counts = "components",
+    empty: bool = False,
 ) -> Residuals:
     """Return residuals that send by the fastest path that gives what the compressor's plain path gives.
 
     Args:
         compressor: one for all rows, or one for each, where they have a memory.
         vectors: (N, D) or (D,).
+        counts: what the cost of sending counts.
         empty: the vectors are zero.
     """
-    if isinstance(compressor, list):
-        return PlainResiduals(vectors, compressor, empty=empty)
-    fused = _FUSED.get(type(compressor))
-    if fused is not None and _agrees(fused, compressor, vectors):
-        return fused(vectors, empty=empty)
-    return PlainResiduals(vectors, compressor, empty=empty)
+    fused = None if isinstance(compressor, list) else _FUSED.get(type(compressor))
+    if fused is LevelResiduals and not isinstance(vectors, np.ndarray):
+        fused = None  # its passes are compiled for the host
+    if fused is None or isinstance(compressor, list) or not _agrees(fused, compressor, vectors):
+        return PlainResiduals(vectors, compressor, counts=counts, empty=empty)
+    return fused(vectors, compressor, counts=counts, empty=empty)
 
 
 def _agrees(fused: type[Residuals], compressor: Compressor, like: Vectors) -> bool:
@@ -51,13 +59,12 @@ def _agrees(fused: type[Residuals], compressor: Compressor, like: Vectors) -> bo
     kind = np.dtype(str(like.dtype).removeprefix("torch."))
     amounts = np.array([0, 1, 7, 20])
     found = []
-    ways: list[Callable[[Vectors], Residuals]] = [fused, lambda rows: PlainResiduals(rows, compressor)]
-    for make in ways:
+    for make in (fused, PlainResiduals):
         rows: Any = start.astype(kind)
         if not isinstance(like, np.ndarray):
             rows = torch.from_numpy(rows).to(like.device)
         total = rows[0] * 0
-        vectors = make(rows)
+        vectors = make(rows, compressor)
         vectors.expect(0.0, Streams(0).moment("uplink", 0, 50, Entities.all_clients(4)))
         vectors.take(amounts).add_to(total, 0.25)
         found.append(
@@ -70,10 +77,16 @@ class PlainResiduals(Residuals):
     """Gradients enter by the fused passes; what leaves is made by the compressor, one row after another."""
 
     def __init__(
-        self, vectors: Vectors, compressor: Compressor | list[Compressor], *, empty: bool = False
+        self,
+        vectors: Vectors,
+        compressor: Compressor | list[Compressor],
+        *,
+        counts: Counts = "components",
+        empty: bool = False,
     ) -> None:
-        super().__init__(vectors, empty=empty)
+        super().__init__(vectors, compressor, counts=counts, empty=empty)
         self._compressors = compressor if isinstance(compressor, list) else [compressor] * len(self._rows)
+        self.searching = isinstance(self._compressors[0], Searchable)
         self.largest_first = isinstance(self._compressors[0], LargestFirst)
         self._moment: Moment | None = None
         self._opened: dict[int, PlainVectors] = {}
@@ -95,7 +108,7 @@ class PlainResiduals(Residuals):
             if len(self._opened) * self._dim > _KEPT:
                 self._opened.clear()
             self._opened[place] = PlainVectors(
-                self._host_row(place), self._compressors[place], self._moment.of(place)
+                self._host_row(place), self._compressors[place], self._moment.of(place), self.counts
             )
         return self._opened[place]
 
@@ -123,13 +136,24 @@ class PlainResiduals(Residuals):
 
     def at_most(self, components: Count) -> IntArray:
         wanted = np.broadcast_to(components, self._shape).reshape(-1)
-        return self._each(self._non_zero(), lambda row, one: one.at_most(int(wanted[row])))
+        rows = self._non_zero()
+        return self._each(rows[wanted[rows] > 0], lambda row, one: one.at_most(int(wanted[row])))
 
     def _non_zero(self) -> IntArray:
         return np.flatnonzero(self.energy.reshape(-1) > 0)
 
     def offers(self, place: int) -> Offers:
         return self._opened_row(place).offers(0)
+
+    def least(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
+        best, kept = np.zeros(len(reach), dtype=np.int64), np.zeros(len(reach))
+        for column, place in enumerate(objective.places.tolist()):
+            one, alone = self._opened_row(place), objective.of(np.array([column]))
+            best[column], kept[column] = one.least_alone(alone)
+        return best, kept
+
+    def _least_bytes(self, k: IntArray) -> IntArray:
+        return least_bytes(self._compressors[0], k, self._dim, self._dtype)
 
     binned = None  # type: ignore[assignment]
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
-from flexfl.compress.base import Offers
+from flexfl.compress.base import Offers, Weighed
 from flexfl.compress.message import message_bytes
 from flexfl.compress.topk import TopK
+from flexfl.counting import Counts, size_in
 from flexfl.mapped import leave_memory, pages_of
 from flexfl.sim import kernels, torch_kernels
 from flexfl.sim.bins import MagnitudeBins
@@ -58,9 +59,25 @@ class Residuals:
 
     largest_first = True
 
-    def __init__(self, vectors: Vectors, *, empty: bool = False) -> None:
-        """`empty` says that the vectors are zero, which saves reading them once."""
-        self.vectors = vectors
+    searching = False
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        compressor: Any = None,
+        *,
+        counts: Counts = "components",
+        empty: bool = False,
+    ) -> None:
+        """Set up residuals.
+
+        Args:
+            vectors: (N, D) or (D,).
+            compressor: what sends, where it has parameters.
+            counts: what the cost of sending counts.
+            empty: the vectors are zero, which saves reading them once.
+        """
+        self.vectors, self._compressor, self.counts = vectors, compressor, counts
         self._rows: Any = vectors.reshape(-1, vectors.shape[-1])
         self._shape = tuple(vectors.shape[:-1])
         # Numba's passes on arrays, torch's on tensors.
@@ -221,9 +238,26 @@ class Residuals:
         return self._answer
 
     def nbytes(self, amounts: IntArray) -> IntArray:
-        """Return the size of each message."""
-        k = self.components(amounts)
+        """Return the size of each message, in bytes."""
+        return self._least_bytes(self.components(amounts))
+
+    def _least_bytes(self, k: IntArray) -> IntArray:
         return message_bytes(k, self._dim, self._dtype.name) if self._sizes is None else self._sizes[k]
+
+    def sizes(self, amounts: IntArray) -> NDArray[Any]:
+        """Return what the cost is a function of."""
+        k = self.components(amounts)
+        return k if self.counts == "components" else size_in(self.counts, k, self.nbytes(amounts))
+
+    def sizes_of(self, components: IntArray) -> NDArray[Any]:
+        """Return the size of messages of so many components; the least where it also depends on others."""
+        if self.counts == "components":
+            return components
+        return size_in(self.counts, components, self._least_bytes(components))
+
+    def least(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
+        """Return the best amounts of some rows, of compressors that find it themselves."""
+        raise TypeError("all amounts of top-k are listed")
 
     def take(self, amounts: IntArray) -> Outgoing:
         """Return the messages of these amounts; each row keeps b − v."""

@@ -37,7 +37,7 @@ from flexfl.results.run import Run, read_spec
 from flexfl.sim.engine import Engine, Problem
 from flexfl.sim.objects import Objects, copied, describe, resolve
 from flexfl.sim.process import default_threads, stop_signals, threads
-from flexfl.sim.train import RunInterruptedError, Schedule, train
+from flexfl.sim.train import Evaluate, Extent, RunInterruptedError, train
 from flexfl.spec.build import (
     budget_terms,
     build_setup,
@@ -62,6 +62,8 @@ class Result:
     Attributes:
         model: the trained network.
         params: its trained parameters x, (D,).
+        average: the averaged model x̄, (D,); None unless `train.average` is set.
+        averaged_model: a copy of the network with x̄ as its parameters; None likewise.
         run: everything that was recorded.
         summary: the final metrics, as `flexfl run --json` prints them.
     """
@@ -70,6 +72,8 @@ class Result:
     params: NDArray[Any]
     run: Run
     summary: dict[str, Any]
+    average: NDArray[Any] | None = None
+    averaged_model: nn.Module | None = None
 
 
 def simulate(
@@ -99,8 +103,9 @@ def simulate(
         resume: continue the run in `out`.
         observers: notified of what happens (`flexfl.Observer`).
         **sections: settings over those of the spec: budget={"uplink": 0.01}, train={"iterations": 500}, …
-            costs={"uplink": …} may hold a `CostModel`, compress={"uplink": …} a `Compressor`, and
-            control={"policy": …} a `Policy`, train={"local": …} a `LocalWork`, as objects.
+            costs={"uplink": …} may hold a `CostModel`, compress={"uplink": …} a `Compressor`,
+            control={"policy": …} a `Policy`, train={"schedule": …} a `Schedule`, and train={"local": …} a
+            `LocalWork`, as objects.
 
     Returns:
         The trained model and what was recorded.
@@ -177,7 +182,7 @@ def _prepare(spec: Spec, objects: Objects) -> Problem:
         remedy = "choose another cost, or run it with flexfl deploy"
         fault = Fault("costs.compute", rule, type(problem.setup.costs["compute"]).__name__, remedy)
         raise InputError([fault], "the costs")
-    own = objects.policy, objects.costs, objects.compressors, objects.times, objects.local
+    own = (objects.policy, objects.costs, objects.compressors, objects.times, objects.schedule, objects.local)
     if packages(spec) or any(own):
         check_setup(problem.setup, clients=data.clients, dim=flat.dim)
     check_budgets(problem.setup, data.clients, flat.dim)
@@ -212,12 +217,14 @@ def problem_of(
             compressors=given.compressors,
             times=given.times,
             local=given.local,
+            schedule=given.schedule,
         ),
         weights=data.weights(spec.data.weights),
         learning_rate=spec.train.learning_rate,
         batch_size=spec.train.batch_size,
         augment=crop_flip if spec.data.augment == "crop-flip" else None,
         accuracy=given.accuracy,
+        average=spec.train.average,
     )
 
 
@@ -268,10 +275,9 @@ def _run(
             )
         )
         every = spec.train.evaluate_every, spec.engine.checkpoint_every
-        schedule = Schedule(spec.train.iterations, *every, problem.setup.duration)
-        evaluate = Evaluator(problem.model, problem.loss, data, problem.weights, problem.accuracy)
+        extent = Extent(spec.train.iterations, *every, problem.setup.duration)
         try:
-            train(engine, evaluate, schedule, progress, everyone, stop)
+            train(engine, _evaluate(problem, engine), extent, progress, everyone, stop)
         except NonFiniteError as error:
             writer.commit()
             last = directory.store.checkpoint()
@@ -283,7 +289,25 @@ def _run(
         more = {"joint_budgets": joint} if (joint := engine.joint.averages(engine.iteration)) else {}
         summary = writer.summarise(progress, gradients=engine.gradients.name, **more)
         everyone.end(progress, summary)
-        return Result(problem.model.detached(), engine.params, Run(out), summary)
+        return _result(problem.model, engine, Run(out), summary)
+
+
+def _result(model: FlatModel, engine: Engine, run: Run, summary: dict[str, Any]) -> Result:
+    """Return the trained model, and the averaged one where it is formed."""
+    x_bar = None if engine.average is None else engine.average.params
+    averaged = None if x_bar is None else model.copy_with(x_bar)
+    return Result(model.detached(), engine.params, run, summary, x_bar, averaged)
+
+
+def _evaluate(problem: Problem, engine: Engine) -> Evaluate:
+    """Return what evaluates the model, and beside it the averaged one, where it is formed."""
+    evaluator = Evaluator(problem.model, problem.loss, problem.data, problem.weights, problem.accuracy)
+
+    def evaluate() -> dict[str, float | None]:
+        found, x_bar = evaluator(), engine.average
+        return found if x_bar is None else found | evaluator.average(x_bar.params)
+
+    return evaluate
 
 
 def _notes(spec: Spec, problem: Problem) -> list[str]:

@@ -19,7 +19,7 @@ class RunInterruptedError(FlexFLError):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Extent:
     """How long a run is, and what happens how often.
 
     Attributes:
@@ -42,7 +42,7 @@ class Schedule:
 def train(
     engine: Engine,
     evaluate: Evaluate,
-    schedule: Schedule,
+    extent: Extent,
     progress: Progress,
     observer: Observer,
     stop: threading.Event,
@@ -57,8 +57,8 @@ def train(
         progress.evaluation = evaluate()
         observer.evaluated(progress, progress.evaluation)
 
-    while not schedule.is_over(engine):
-        if engine.iteration % schedule.evaluate_every == 0:
+    while not extent.is_over(engine):
+        if engine.iteration % extent.evaluate_every == 0:
             evaluation()
         record = engine.step()
         progress.add(record)
@@ -66,7 +66,7 @@ def train(
         if stop.is_set():
             observer.checkpoint(progress, engine.state())
             raise RunInterruptedError(f"stopped after iteration {engine.iteration} of {progress.total}")
-        if engine.iteration % schedule.checkpoint_every == 0 and not schedule.is_over(engine):
+        if engine.iteration % extent.checkpoint_every == 0 and not extent.is_over(engine):
             observer.checkpoint(progress, engine.state())
     observer.checkpoint(progress, engine.state())
     evaluation()

@@ -14,6 +14,7 @@ from flexfl.control.feasible import budget_faults, units_of
 from flexfl.control.trial import check_setup as check_setup
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
+from flexfl.learning_rate import SCHEDULES, Constant, Schedule
 from flexfl.local import LocalWork
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
@@ -31,6 +32,7 @@ _REMEDIES: dict[type, str] = {
     Compressor: "give it the methods offers and compress, see flexfl.compress.Compressor",
     LocalWork: "give it gradients, a whole number, and the method change, see flexfl.LocalWork",
     Observer: "subclass flexfl.results.observer.Observer",
+    Schedule: "give it a method factor(t, T), see flexfl.learning_rate.Schedule",
 }
 
 
@@ -72,6 +74,13 @@ def build_trackers(spec: Spec) -> list[Observer]:
     return list(_build_all(spec, "track", Observer).values())
 
 
+def build_schedule(spec: Spec, given: Schedule | None = None) -> Schedule:
+    """Return the schedule of the learning rate; `given` is the one passed in Python."""
+    built = _build_all(spec, "train", Schedule, {} if given is None else {"schedule": given})
+    schedule: Schedule = built["schedule"]
+    return schedule
+
+
 def build_budgets(spec: Spec) -> dict[str, Budget | None]:
     """Return the budget of each knob; None for no limit."""
     return {knob: spec.budget.build(knob, spec.data.clients) for knob in KNOBS}
@@ -87,6 +96,7 @@ def build_setup(
     times: Mapping[str, CostModel] | None = None,
     clock: Clock | None = None,
     local: LocalWork | None = None,
+    schedule: Schedule | None = None,
 ) -> Setup:
     """Return what decides, computes, charges and compresses in a run.
 
@@ -99,6 +109,7 @@ def build_setup(
         times: of the virtual clock, passed in Python, by knob, instead of the spec's.
         clock: of the run; by default the spec's virtual one.
         local: passed in Python instead of the spec's.
+        schedule: of the learning rate, passed in Python instead of the spec's.
 
     Raises:
         InputError: an own member cannot be imported, or is not what it must be.
@@ -114,6 +125,7 @@ def build_setup(
         joint=spec.budget.build_joint(spec.data.clients),
         clock=build_clock(spec, models, times) if clock is None else clock,
         duration=math.inf if spec.train.duration is None else spec.train.duration,
+        schedule=build_schedule(spec, schedule),
     )
     setup = setup.with_local(build_local(spec, local))
     _prepare(setup, spec.data.clients)
@@ -228,8 +240,8 @@ def _paths(table: Mapping[str, Any], field: str) -> dict[str, str]:
 def plans_for_end(spec: Spec) -> bool:
     """Return whether decisions depend on `train.iterations`; then a run is no beginning of a longer one.
 
-    So it is with a policy whose class has `uses_horizon = True`, with a budget for the whole run, and with
-    hard budgets, which are kept as a total.
+    So it is with a policy whose class has `uses_horizon = True`, with a budget for the whole run, with hard
+    budgets, which are kept as a total, and with a schedule of the learning rate.
 
     Raises:
         InputError: a policy of one's own cannot be imported.
@@ -240,7 +252,8 @@ def plans_for_end(spec: Spec) -> bool:
         if not is_given(table["policy"])
     ]
     planning = any(getattr(policy, "uses_horizon", False) for policy in policies)
-    budget = spec.plain().get("budget", {})
+    budget, schedule = spec.plain().get("budget", {}), spec.train.schedule["kind"]
+    planning = planning or SCHEDULES.members.get(schedule) is not Constant
     return planning or budget.get("hard") is True or _has_total(budget)
 
 

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,15 @@ from flexfl.spec.sections import FAMILIES
 
 def shipped() -> dict[str, str]:
     """Return the specs that come with the package: name → TOML text."""
-    folder = resources.files("flexfl.spec") / "shipped"
+    return _texts(resources.files("flexfl.spec") / "shipped")
+
+
+def methods() -> dict[str, str]:
+    """Return the methods to compare with that come with the package: name → TOML text."""
+    return _texts(resources.files("flexfl.spec") / "shipped" / "methods")
+
+
+def _texts(folder: Traversable) -> dict[str, str]:
     return {
         entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)

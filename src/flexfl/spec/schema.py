@@ -72,13 +72,14 @@ class Spec(BaseModel):
         return notes
 
     def plain(self) -> dict[str, Any]:
-        """Return it as TOML has it; left out are settings that are not set, and some that are the default."""
+        """Return it as TOML has it; left out are settings that are not set, and some by default."""
         plain = self.model_dump(exclude_none=True)
         for name in ("clock", "compress", "track", "deploy"):
             if getattr(self, name) == Spec.model_fields[name].default:
                 del plain[name]
-        if plain["train"]["local"] == parts.FAMILIES["train.local"][1]:
-            del plain["train"]["local"]
+        for name in ("schedule", "average", "local"):
+            if getattr(self.train, name) == getattr(Spec.model_fields["train"].default, name):
+                del plain["train"][name]
         return plain
 
 

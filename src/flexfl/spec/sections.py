@@ -15,15 +15,17 @@ from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError, nearest
+from flexfl.learning_rate import AUTO, SCHEDULES
 from flexfl.local import LOCAL_WORK
 from flexfl.models import NETWORKS
-from flexfl.parameters import KNOBS, Measure, Positive, Whole, above_zero, absolute, fault, is_number
+from flexfl.parameters import KNOBS, Measure, Positive, Rule, Whole, above_zero, absolute, fault, is_number
 from flexfl.registry import Family, for_pydantic, is_given, one_of
 from flexfl.results.trackers import TRACKERS
 
 FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
     "data.partition": (PARTITIONS, {"kind": "one-class"}),
     "train.local": (LOCAL_WORK, {"kind": "gradient"}),
+    "train.schedule": (SCHEDULES, {"kind": "constant"}),
     "control": (POLICIES, {"policy": "online"}),
     **{f"control.{knob}": (POLICIES, {}) for knob in KNOBS},
     "costs.compute": (COMPUTE_COSTS, {"kind": "uniform"}),
@@ -129,6 +131,13 @@ _DURATION = Measure(
 )
 
 
+_RATE = Rule("must be > 0 and finite", above_zero, 'give a positive number, or "auto"')
+
+
+def _learning_rate(value: Any) -> Any:
+    return value if value == AUTO and isinstance(value, str) else _RATE.check(value)
+
+
 class TrainSpec(Section):
     """How long and how fast it learns.
 
@@ -136,7 +145,9 @@ class TrainSpec(Section):
         iterations: T.
         duration: seconds by the clock after which the run ends, if T iterations have not ended it.
         batch_size: samples in a minibatch.
-        learning_rate: η.
+        learning_rate: η; "auto" follows the message rate: min(0.1, 0.85 · messages per client and iteration).
+        schedule: how η changes over the T iterations: a name, or a table with a kind and its options.
+        average: also form, evaluate and keep the averaged model x̄ ← x̄ + 10/(t+10)·(x − x̄).
         local: what a client computes in an iteration. A computation of H gradients uses H minibatches and
             costs H times what one gradient costs.
         seed: of everything that is drawn.
@@ -146,7 +157,9 @@ class TrainSpec(Section):
     iterations: Annotated[int, Whole(1, "give the number of iterations T")] = 10_000
     duration: Annotated[float | None, _DURATION] = None
     batch_size: Annotated[int, Whole(1, "the paper has 16")] = 16
-    learning_rate: Positive = 0.1
+    learning_rate: Annotated[Any, BeforeValidator(_learning_rate)] = 0.1
+    schedule: Annotated[dict[str, Any], _member("train.schedule")] = {}
+    average: bool = False
     local: Annotated[dict[str, Any], _member("train.local")] = {}
     seed: Annotated[int, Whole(0, "any number below 2⁶⁴", most=2**64 - 1)] = 1
     evaluate_every: Annotated[int, Whole(1, "the paper evaluates every 50 iterations")] = 50

@@ -20,7 +20,7 @@ WORDS = (
     *("compute_spent", "compute_queue", "batch_loss", "uplink_components", "uplink_bytes", "uplink_cost"),
     *("uplink_queue", "uplink_objective", "total.compute_spent", "total.uplink_cost", "total.compute_cost"),
     *("train_loss", "train_accuracy", "samples", "place", "clients", "importance", "dim", "model", "fault"),
-    *("retry", "compute", "uplink", "downlink"),
+    *("retry", "compute", "uplink", "downlink", "learning_rate"),
 )
 """Words that are sent as their place in this list; other words are spelt. Only ever add at the end."""
 _PLACES = {word: place for place, word in enumerate(WORDS)}

@@ -25,7 +25,7 @@ def encode_subset(indices: IntArray, dim: int) -> bytes:
     if not size:
         return b""
     out = np.zeros(size + 16, dtype=np.uint8)
-    used = _coder().encode(np.asarray(indices, dtype=np.int64), dim, out)
+    used = _coder().encode_subset(np.asarray(indices, dtype=np.int64), dim, out)
     assert used <= size
     return out[:size].tobytes()
 
@@ -34,7 +34,7 @@ def decode_subset(code: bytes | memoryview, count: int, dim: int) -> IntArray:
     """Return the indices; `code` must have the length that `subset_bytes` returns."""
     if not 0 < count < dim:
         return np.arange(count)
-    return np.asarray(_coder().decode(np.frombuffer(code, dtype=np.uint8), count, dim))
+    return np.asarray(_coder().decode_subset(np.frombuffer(code, dtype=np.uint8), count, dim))
 
 
 def _coder() -> ModuleType:

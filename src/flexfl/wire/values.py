@@ -1,4 +1,4 @@
-"""Numbers as bytes, and small whole numbers as bits."""
+"""Numbers as bytes, and signs as bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.arrays import IntArray
+from flexfl.arrays import BoolArray
 
 Values = NDArray[Any]
 
@@ -31,21 +31,16 @@ def unpack(data: bytes | memoryview, form: str) -> Values:
     return stored.astype(np.float64 if form == "float64" else np.float32)
 
 
-def pack_codes(codes: IntArray, bits: int) -> bytes:
-    """Return whole numbers below 2^bits, one after the other, lowest bit first.
+def pack_signs(negative: BoolArray) -> bytes:
+    """Return a bit for each, lowest first.
 
-    >>> pack_codes(np.array([1, 2, 3]), 2)
-    b'9'
+    >>> pack_signs(np.array([True, False, True])).hex()
+    '05'
     """
-    if not bits:
-        return b""
-    places = (codes[:, None] >> np.arange(bits)) & 1
-    return np.packbits(places.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+    return np.packbits(negative, bitorder="little").tobytes()
 
 
-def unpack_codes(data: bytes | memoryview, count: int, bits: int) -> IntArray:
-    """Return the `count` numbers that `pack_codes` wrote."""
-    if not bits:
-        return np.zeros(count, dtype=np.int64)
-    places = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count * bits, bitorder="little")
-    return np.asarray(places.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits)))
+def unpack_signs(data: bytes | memoryview, count: int) -> BoolArray:
+    """Return the `count` bits that `pack_signs` wrote."""
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=count, bitorder="little")
+    return bits.view(np.bool_)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flexfl.algorithm.steps import next_average
 from flexfl.deploy.protocol.messages import (
     REFUSED,
     TOTAL,
@@ -57,6 +58,7 @@ class Client:
         trainer: what it computes and decides with.
         dim: D.
         dtype: of the parameters.
+        average: form the averaged model x̄, too: from the same updates, as the server does.
         ledger: also keep the sum of all steps (1/q)·Δ that it has taken, so that anyone can check that
             nothing is lost: x + r + Σ w·(e + in flight) = x₀ + Σ w·steps.
         new_life: returns a number that no other life has.
@@ -74,6 +76,7 @@ class Client:
         *,
         dim: int,
         dtype: str,
+        average: bool = False,
         ledger: bool = False,
         new_life: Callable[[], int] = lambda: secrets.randbits(63) | 1,
     ) -> None:
@@ -82,6 +85,7 @@ class Client:
         self._final: tuple[int, bytes] | None = None
         self._dim, self._dtype = dim, np.dtype(dtype)
         self.params: Vector | None = None
+        self._averages, self.average = average, cast("Vector | None", None)
         self.residual: Vector = np.zeros(dim, dtype=self._dtype)  # line 2
         self._steps: Vector | None = np.zeros(dim) if ledger else None
         self._state = _State()
@@ -97,6 +101,7 @@ class Client:
         self._state = _State(**fields, pending=stored.get("pending", b""), answer=stored.get("answer", b""))
         self.residual = unpack(stored["residual"])
         self.params = unpack(stored["params"]) if "params" in stored else None
+        self.average = unpack(stored["average"]) if "average" in stored else None
         if "steps" in stored:
             self._steps = unpack(stored["steps"])
         self.trainer.restore(unpack_state(stored["knobs"]))
@@ -121,23 +126,23 @@ class Client:
             return None
         if question.iteration == state.iteration:
             return state.answer  # the question is repeated
-        x = self._model(question)
-        if x is None:
+        models = self._models(question)
+        if models is None:
             return replace(self._empty_answer(question, state), version=state.version, behind=True).encode()
         if question.last:
-            return self._finish(question, x)
+            return self._finish(question, *models)
         try:
-            return self._take_part(question, x)
+            return self._take_part(question, *models)
         except BaseException:
             self.trainer.restore(unpack_state(self._knobs))
             raise
 
-    def _finish(self, question: Question, x: Vector) -> bytes:
+    def _finish(self, question: Question, x: Vector, x_bar: Vector | None) -> bytes:
         """Take the trained model; an update without acknowledgement stays pending, for a longer run."""
         if self._final is not None and self._final[0] == question.iteration:
             return self._final[1]  # the question is repeated
         state, e = self._acknowledged(question)
-        self._commit(replace(state, version=question.iteration), params=x, residual=e)
+        self._commit(replace(state, version=question.iteration), params=x, average=x_bar, residual=e)
         metrics = finite_metrics(self.trainer.evaluate(x))
         answer = replace(self._empty_answer(question, state), last=True, metrics=metrics).encode()
         self._final = question.iteration, answer
@@ -159,25 +164,21 @@ class Client:
             self.run, self.name, state.life, replaces, question.iteration, version=question.iteration
         )
 
-    def _model(self, question: Question) -> Vector | None:
-        """Return x of the question's iteration; None if updates are missing."""
+    def _models(self, question: Question) -> tuple[Vector, Vector | None] | None:
+        """Return x of the question's iteration, and x̄ where it is formed; None if updates are missing."""
         if question.model:
-            x = unpack(question.model)
-            if x.shape != (self._dim,) or x.dtype != self._dtype or not np.isfinite(x).all():
-                got = f"{self.name} was sent a model of {x.size} numbers of type {x.dtype}"
-                raise ProtocolError(f"{got}; it has {self._dim} of type {self._dtype}, all finite")
-            return x
+            sent = unpack(question.model)
+            parts = 2 if self._averages else 1
+            if sent.shape != (parts * self._dim,) or sent.dtype != self._dtype or not np.isfinite(sent).all():
+                got = f"{self.name} was sent a model of {sent.size} numbers of type {sent.dtype}"
+                raise ProtocolError(f"{got}; it has {parts * self._dim} of type {self._dtype}, all finite")
+            return sent[: self._dim], sent[self._dim :] if self._averages else None
         version, first = self._state.version, question.first
         if self.params is None or first > version or first + len(question.updates) != question.iteration:
             return None
-        x = self.params
-        for update in question.updates[version - first :]:
-            if update:
-                u = decode(update, self._dim).dense()
-                x = (x + u).astype(self._dtype)  # line 14
-        return x
+        return catch_up(self.params, self.average, question.updates[version - first :], version)
 
-    def _take_part(self, question: Question, x: Vector) -> bytes:
+    def _take_part(self, question: Question, x: Vector, x_bar: Vector | None) -> bytes:
         """Run this client's half of the iteration, commit it, and return the answer."""
         t, steps = question.iteration, self._steps
         state, e = self._acknowledged(question)
@@ -190,7 +191,7 @@ class Client:
             metrics |= self.trainer.resend(t, message.components, len(state.pending))
             sent = bool(metrics["uplink_components"])  # else it waits until it can be paid
         else:
-            result = self.trainer.step(t, x, e, state.used)
+            result = self.trainer.step(t, x, e, state.used, self._learning_rate(question))
             if steps is not None and result.computed:
                 steps = steps + (result.accumulated - e)
             e = result.residual
@@ -209,8 +210,16 @@ class Client:
         if sent:
             answer = replace(answer, number=state.number, made_in=state.made_in, update=state.pending)
         state = replace(state, spent=spent, iteration=t, version=t, answer=answer.encode())
-        self._commit(state, params=x, residual=e, steps=steps)
+        self._commit(state, params=x, average=x_bar, residual=e, steps=steps)
         return state.answer
+
+    def _learning_rate(self, question: Question) -> float:
+        """Return η_t: this client's own, or the server's where it follows the messages of all."""
+        found = self.trainer.learning_rate(question.iteration)
+        found = question.learning_rate if found is None else found
+        if found is None:
+            raise ProtocolError(f"{self.name} was sent no learning rate, which follows the messages of all")
+        return found
 
     def _learn(self, question: Question) -> None:
         try:
@@ -223,6 +232,7 @@ class Client:
         state: _State,
         *,
         params: Vector | None = None,
+        average: Vector | None = None,
         residual: Vector | None = None,
         steps: Vector | None = None,
     ) -> None:
@@ -239,11 +249,33 @@ class Client:
         }
         if params is not None:
             changes["params"] = pack(params)
+        if average is not None:
+            changes["average"] = pack(average)
         if steps is not self._steps and steps is not None:
             changes["steps"] = pack(steps)
         self._store.commit(changes)
         self._state, self.residual, self._knobs = state, residual, knobs
         if params is not None:
-            self.params = params
+            self.params, self.average = params, average
         if steps is not None:
             self._steps = steps
+
+
+def catch_up(
+    params: Vector, average: Vector | None, updates: Sequence[bytes], version: int
+) -> tuple[Vector, Vector | None]:
+    """Return x, and x̄ where it is formed, after more updates: bit for bit those of the server.
+
+    Args:
+        params: x of that version, (D,).
+        average: x̄ of that version, (D,); None if it is not formed.
+        updates: u of the iterations from `version` on, as bytes; empty for u = 0.
+        version: how many iterations have led to `params`.
+    """
+    x, x_bar = params, average
+    for t, update in enumerate(updates, start=version):
+        if update:
+            u = decode(update, len(x)).dense()
+            x = (x + u).astype(params.dtype)  # line 14
+        x_bar = None if x_bar is None else next_average(x_bar, x, t)
+    return x, x_bar

@@ -7,7 +7,7 @@ acknowledges its last update; the answer brings the next update.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,11 +51,12 @@ class Question:
         iteration: t.
         first: the model version that `updates` start from; they lead up to `iteration`.
         updates: u of the iterations from `first` on, as bytes.
-        model: the whole model x instead of updates; empty otherwise.
+        model: the whole model x instead of updates, with x̄ after it where that is formed; empty otherwise.
         acknowledgement: of the client's newest update that was decided on.
         evaluate: the client is to evaluate the model on its samples.
         last: training is over; the client takes the model and evaluates it, and nothing else.
         queues: the lengths of queues that the server keeps for the client (`control.shared`), by name.
+        learning_rate: η_t, where it follows the messages of all clients; else None: a client knows it.
     """
 
     run: str
@@ -67,6 +68,7 @@ class Question:
     evaluate: bool = False
     last: bool = False
     queues: dict[str, float] = field(default_factory=dict)
+    learning_rate: float | None = None
 
     def encode(self) -> bytes:
         """Return the message as bytes."""
@@ -79,7 +81,7 @@ class Question:
             "evaluate": self.evaluate,
             "last": self.last,
             "queues": self.queues,
-        }
+        } | ({} if self.learning_rate is None else {"learning_rate": self.learning_rate})
         return seal("question", fields, [self.model, *self.updates])
 
     @classmethod
@@ -90,8 +92,11 @@ class Question:
     @classmethod
     def of(cls, message: Envelope) -> Question:
         """Return the question in an envelope, checked; trusts nothing."""
-        envelope = checked(message, "question", _QUESTION)
+        rate = {"learning_rate": float} if "learning_rate" in message.fields else {}
+        envelope = checked(message, "question", _QUESTION | rate)
         fields = envelope.fields
+        if rate and not 0 < fields["learning_rate"] <= _LARGEST:
+            raise WireError("question has a wrong value in learning_rate")
         if not envelope.blobs:
             raise WireError("question must have a place for the model")
         return cls(
@@ -104,6 +109,7 @@ class Question:
             fields["evaluate"],
             fields["last"],
             _numbers(fields["queues"], "question", "queues"),
+            fields.get("learning_rate"),
         )
 
 
@@ -179,6 +185,29 @@ _ANSWER: dict[str, type] = {
     "last": bool,
     "metrics": dict,
 }
+
+
+def check_answer(answer: Answer, sender: str, run: str, roster: Collection[str], iteration: int) -> None:
+    """Raise a `ProtocolError` for an answer that does not belong to the conversation of a server.
+
+    Args:
+        answer: what has come.
+        sender: the name that the transport has authenticated.
+        run: the server's.
+        roster: who may answer.
+        iteration: the server's.
+    """
+    if sender not in roster:
+        raise ProtocolError(f"{sender} is not on the roster of {run}")
+    if answer.client != sender:
+        raise ProtocolError(f"{sender} speaks in the name of {answer.client}")
+    if answer.run != run:
+        raise ProtocolError(f"{sender} answers about {answer.run}, this run is {run}")
+    if answer.iteration > iteration:
+        raise ProtocolError(
+            f"{sender} is in iteration {answer.iteration}, the server in {iteration}; was the "
+            "server's state restored from an older copy?"
+        )
 
 
 def _numbers(values: dict[str, Any], kind: str, what: str) -> dict[str, float]:

@@ -28,16 +28,19 @@ from flexfl.deploy.protocol.messages import (
     Answer,
     ProtocolError,
     Question,
+    check_answer,
     finite_metrics,
 )
 from flexfl.deploy.protocol.state import ClientStatus, ServerState
-from flexfl.deploy.protocol.store import Store, pack, pack_json, pack_state, unpack_state
+from flexfl.deploy.protocol.store import Store, pack_json, pack_state, unpack_state
+from flexfl.learning_rate import LearningRate
 from flexfl.state import State, restore_all, state_of
 from flexfl.wire.sparse import WireError, decode, encode
 
 Vector = NDArray[Any]
 _MOST_CHARGED = 1e15
 """The most that one report is charged to a shared queue: what is believed of a client stays finite."""
+_UNKNOWN_RATE = LearningRate(np.nan, lambda t: 1.0)
 
 
 class Server:
@@ -51,6 +54,8 @@ class Server:
         downlink: decides what is sent.
         latest: an update older than so many iterations is refused, and returns to its client's residual.
         shared: the queues that it keeps for its clients; the downlink is charged to them, too.
+        rate: the learning rate; sent along where it follows the messages.
+        average: form the averaged model x̄, too.
 
     Attributes:
         records: of the iterations that were closed and not `forget`ten yet, by iteration.
@@ -66,12 +71,14 @@ class Server:
         *,
         latest: int | None = None,
         shared: SharedQueues | None = None,
+        rate: LearningRate = _UNKNOWN_RATE,
+        average: bool = False,
     ) -> None:
-        self.shared = shared
+        self.shared, self._rate = shared, rate
         self.run, self.roster = run, dict(roster)
         self._store, self.downlink, self._latest = store, downlink, latest
         clients = {name: ClientStatus() for name in roster}
-        self._state = ServerState(0, params, np.zeros_like(params), clients)  # line 1
+        self._state = ServerState(0, params, np.zeros_like(params), clients, params if average else None)
         self._history = History(params.nbytes)
         self.records: dict[int, dict[str, Any]] = {}
         self._forgotten: list[int] = []
@@ -96,10 +103,10 @@ class Server:
         }
 
     def _memory(self) -> State:
-        return state_of(downlink=self.downlink, shared=self.shared)
+        return state_of(downlink=self.downlink, shared=self.shared, rate=self._rate)
 
     def _recall(self, knob: bytes) -> None:
-        restore_all(unpack_state(knob), downlink=self.downlink, shared=self.shared)
+        restore_all(unpack_state(knob), downlink=self.downlink, shared=self.shared, rate=self._rate)
 
     def _begin(self) -> None:
         """Start an iteration; nothing of it is on the disk before it is closed."""
@@ -129,7 +136,9 @@ class Server:
         """
         self._ending = last
         wanted = [name for name in self.waiting if names is None or name in names]
-        asked = {name: replace(self._question(name), evaluate=evaluate, last=last) for name in wanted}
+        rate = self._rate.at(self.iteration) if self._rate.follows else None
+        more: dict[str, Any] = {"evaluate": evaluate, "last": last, "learning_rate": rate}
+        asked = {name: replace(self._question(name), **more) for name in wanted}
         if self.shared is not None:
             self.shared.open(self.iteration)
             places = {name: place for place, name in enumerate(self.roster)}
@@ -143,7 +152,7 @@ class Server:
             updates = self._history.since(now.version, self.iteration)
             if updates is not None:
                 return Question(self.run, self.iteration, now.version, updates, b"", known)
-        return Question(self.run, self.iteration, self.iteration, (), pack(self.params), known)
+        return Question(self.run, self.iteration, self.iteration, (), self._state.model, known)
 
     def receive(self, sender: str, data: bytes) -> None:
         """Take in an answer.
@@ -164,7 +173,7 @@ class Server:
 
     def receive_answer(self, sender: str, answer: Answer) -> None:
         """Take in an answer that was decoded already."""
-        self._check(sender, answer)
+        check_answer(answer, sender, self.run, self.roster, self.iteration)
         status = self._clients[sender]
         known = status.acknowledgement
         if answer.life != known.life:
@@ -191,19 +200,6 @@ class Server:
                 spent = {name: max(0.0, cost) for name, cost in spent.items()}
             self._clients[sender] = replace(self._clients[sender], spent=status.spent | totals)
             self._answers[sender] = metrics | spent
-
-    def _check(self, sender: str, answer: Answer) -> None:
-        if sender not in self.roster:
-            raise ProtocolError(f"{sender} is not on the roster of {self.run}")
-        if answer.client != sender:
-            raise ProtocolError(f"{sender} speaks in the name of {answer.client}")
-        if answer.run != self.run:
-            raise ProtocolError(f"{sender} answers about {answer.run}, this run is {self.run}")
-        if answer.iteration > self.iteration:
-            raise ProtocolError(
-                f"{sender} is in iteration {answer.iteration}, the server in {self.iteration}; was the "
-                "server's state restored from an older copy?"
-            )
 
     def _receive_update(self, sender: str, answer: Answer, status: ClientStatus) -> None:
         known = status.acknowledgement
@@ -273,14 +269,15 @@ class Server:
         self._charge_shared()
         objective = np.square(r, dtype=np.float64).sum()
         seconds = self.downlink.seconds
-        record = finite_metrics(sending.record() | {"downlink_objective": objective, "clock": seconds}) | {
+        own = {"downlink_objective": objective, "clock": seconds, "learning_rate": self._rate.at(t)}
+        record = finite_metrics(sending.record() | own) | {
             "iteration": t,
             "answers": self.answers,
             "events": self._events,
             **more,
         }
-        after = ServerState(t + 1, x, r, self._clients)
-        self._commit(after, record, encode(message))
+        self._rate.add(len(self._received) / len(self.roster))
+        self._commit(self._state.after(x, r, self._clients), record, encode(message))
         return record
 
     def _charge_shared(self) -> None:
@@ -335,6 +332,11 @@ class Server:
     def iteration(self) -> int:
         """The iteration that is under way."""
         return self._state.iteration
+
+    @property
+    def average(self) -> Vector | None:
+        """x̄, (D,); None if it is not formed."""
+        return self._state.average
 
     @property
     def params(self) -> Vector:

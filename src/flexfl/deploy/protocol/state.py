@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from flexfl.algorithm.steps import next_average
 from flexfl.deploy.protocol.messages import Acknowledgement, ProtocolError
 from flexfl.deploy.protocol.store import pack, pack_json, unpack
 
@@ -39,12 +41,26 @@ class ServerState:
         params: x, (D,).
         residual: r, (D,).
         clients: the status of each, by name.
+        average: x̄, (D,); None if it is not formed.
     """
 
     iteration: int
     params: Vector
     residual: Vector
     clients: dict[str, ClientStatus]
+    average: Vector | None = None
+
+    def after(self, params: Vector, residual: Vector, clients: dict[str, ClientStatus]) -> ServerState:
+        """Return the state after the iteration that has led to these."""
+        t, x_bar = self.iteration, self.average
+        x_bar = None if x_bar is None else next_average(x_bar, params, t)
+        return ServerState(t + 1, params, residual, clients, x_bar)
+
+    @property
+    def model(self) -> bytes:
+        """What a client is sent that needs the whole model: x, and x̄ after it where that is formed."""
+        x, x_bar = self.params, self.average
+        return pack(x if x_bar is None else np.concatenate([x, x_bar]))
 
     def to_store(self, run: str, roster: Mapping[str, float]) -> dict[str, bytes]:
         """Return the state as the values of a store."""
@@ -58,6 +74,7 @@ class ServerState:
             "clients": pack_json(clients),
             "params": pack(self.params),
             "residual": pack(self.residual),
+            **({} if self.average is None else {"average": pack(self.average)}),
         }
 
     @classmethod
@@ -75,4 +92,5 @@ class ServerState:
             name: ClientStatus(Acknowledgement(life, number, outcome), version, spent)
             for name, (life, number, outcome, version, spent) in json.loads(values["clients"]).items()
         }
-        return cls(fields["iteration"], unpack(values["params"]), unpack(values["residual"]), clients)
+        x_bar = unpack(values["average"]) if "average" in values else None
+        return cls(fields["iteration"], unpack(values["params"]), unpack(values["residual"]), clients, x_bar)

@@ -60,7 +60,7 @@ class Trainer:
     Attributes:
         compute: decides whether it computes.
         uplink: decides what it sends.
-        learning_rate: η.
+        learning_rate: η_t by iteration; None for one that follows the messages of all: the server sends it.
         gradient: the client's gradients.
         evaluate: how good a model is on its samples.
         joint: the queues of joint budgets that its decisions are charged to.
@@ -71,7 +71,7 @@ class Trainer:
 
     compute: Knob
     uplink: Sender
-    learning_rate: float
+    learning_rate: Callable[[int], float | None]
     gradient: Gradient
     evaluate: Evaluate = lambda params: {}
     joint: JointQueues | None = None
@@ -79,7 +79,7 @@ class Trainer:
     stopwatch: Callable[[], float] = lambda: time.perf_counter()
     work: ClientWork = field(default_factory=lambda: ClientWork(OneGradient()))
 
-    def step(self, t: int, x: Vector, e: Vector, used: int) -> StepResult:
+    def step(self, t: int, x: Vector, e: Vector, used: int, eta: float) -> StepResult:
         """Run lines 5 to 8 of iteration t.
 
         Args:
@@ -87,6 +87,7 @@ class Trainer:
             x: the model, (D,).
             e: the client's residual, (D,).
             used: how many minibatches the client has used before.
+            eta: η_t.
 
         Raises:
             NonFiniteError: the gradient is not finite.
@@ -96,7 +97,7 @@ class Trainer:
         b, minibatches = e, 0
         if computing.computed:
             start = self.stopwatch()
-            delta, metrics["batch_loss"] = self._change(t, x, used)
+            delta, metrics["batch_loss"] = self._change(t, x, used, eta)
             minibatches = self.work.local.gradients
             factor = change_factor(computing.prob, computing.computed).astype(e.dtype)
             b = accumulate(e, delta, factor)  # line 6
@@ -111,7 +112,7 @@ class Trainer:
         metrics |= self._first_prices() | self._close_joint()
         return StepResult(message, b, e, bool(computing.computed), minibatches, metrics)
 
-    def _change(self, t: int, x: Vector, used: int) -> tuple[Vector, float]:
+    def _change(self, t: int, x: Vector, used: int, eta: float) -> tuple[Vector, float]:
         """Return Δ, (D,), and the mean loss of its minibatches, each before its step."""
         losses: list[float] = []
 
@@ -120,7 +121,7 @@ class Trainer:
             losses.append(loss)
             return g
 
-        delta = self.work.change(gradient, x, self.learning_rate)
+        delta = self.work.change(gradient, x, eta)
         return delta, float(np.mean(losses)) if losses else math.nan
 
     def resend(self, t: int, components: int, nbytes: int) -> dict[str, Any]:

@@ -1,0 +1,350 @@
+"""Passes for messages of levels (`compress.levels`): histograms, what every cut and L come to, and sending.
+
+Every row is one thread's work from beginning to end, and its sums have a fixed order: results do not depend
+on the number of threads. Sizes are computed as `compress.message` does, digit by digit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+_BLOCK = 2048
+
+
+_DROPPED = 45
+"""Of the 52 digits of a float64's mantissa, those that eight significant bits leave out."""
+_NORMAL = float(np.finfo(np.float64).tiny)
+
+
+@njit(cache=True)
+def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
+    """The nearest number with eight significant bits, ties to even: `compress.message.shortened`.
+
+    `bits` are those of `scratch`, one number: adding half of what is dropped rounds, and carries over into
+    the exponent.
+    """
+    if mean < _NORMAL:
+        fraction, exponent = math.frexp(mean)
+        return math.ldexp(np.rint(fraction * 256.0), exponent - 8)
+    scratch[0] = mean
+    odd = (bits[0] >> _DROPPED) & 1
+    bits[0] = ((bits[0] + (1 << (_DROPPED - 1)) - 1 + odd) >> _DROPPED) << _DROPPED
+    return min(scratch[0], largest)
+
+
+@njit(parallel=True, cache=True)
+def histograms(
+    vectors: Array, bits: Array, shift: int, rows: Array, floor: Array, bins: int
+) -> tuple[Array, Array]:
+    """Number, sum of magnitudes and sum of squares of the components of each row in each bin, (M, bins, 3).
+
+    Bin n has the magnitudes whose upper bits are top − (bins − 1) + n, where top (M,) are those of the
+    largest. Components of at most floor[i] are left out.
+    """
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    places = bits.dtype.type(shift)
+    found = np.zeros((len(rows), bins, 3))
+    top = np.zeros(len(rows), dtype=np.int64)
+    for i in prange(len(rows)):
+        vector, ordered, histogram = vectors[rows[i]], bits[rows[i]], found[i]
+        largest = bits.dtype.type(0)
+        for j in range(len(ordered)):
+            largest = max(largest, ordered[j] & ~sign)
+        top[i] = int(largest >> places)
+        first, least = int(top[i]) - (bins - 1), floor[i]
+        for j in range(len(vector)):
+            if abs(vector[j]) > least:
+                place = int((ordered[j] & ~sign) >> places) - first
+                size = np.float64(abs(vector[j]))
+                if place >= 0:
+                    histogram[place, 0] += 1.0
+                    histogram[place, 1] += size
+                    histogram[place, 2] += size * size
+    return found, top
+
+
+@njit(cache=True)
+def _cell(
+    n: int, s: float, q: float, factorials: Array, largest: float, scratch: Array, bits: Array
+) -> tuple[float, float]:
+    """What a cell of n components with that sum and squares leaves behind, and log2 n!."""
+    if n <= 0:
+        return 0.0, 0.0
+    mean = _short(s / n, largest, scratch, bits)
+    return max(0.0, q - 2.0 * mean * s + n * mean * mean), factorials[n]
+
+
+@njit(cache=True)
+def _upper_cells(
+    levels: int, span: int, suffix: Array, factorials: Array, largest: float, scratch: Array, bits: Array
+) -> tuple[float, float, int]:
+    """What all cells but the lowest leave behind, Σ log2 n_c!, and the bin at which they begin.
+
+    The L cells are over the `span` highest bins; suffix are number, sum and squares of the components in
+    bins from each one on, (bins + 1, 3). Cell c begins at the first bin with (u − low)·L ≥ c·span.
+    """
+    end = len(suffix) - 1
+    kept, orders, stop, low = 0.0, 0.0, end, end - span
+    for cell in range(levels - 1, 0, -1):
+        begin = low + (cell * span + levels - 1) // levels
+        n = int(suffix[begin, 0] - suffix[stop, 0])
+        s, q = suffix[begin, 1] - suffix[stop, 1], suffix[begin, 2] - suffix[stop, 2]
+        left, order = _cell(n, s, q, factorials, largest, scratch, bits)
+        kept, orders, stop = kept + left, orders + order, begin
+    return kept, orders, stop
+
+
+@njit(cache=True)
+def _size(levels: int, k: int, orders: float, factorials: Array, places: Array, base: int) -> int:
+    """The bytes of a message, given Σ log2 n_c!: `compress.message.levels_bytes`."""
+    bits = factorials[k + levels - 1] - factorials[levels - 1] - orders
+    order = int(np.ceil(bits / 8 - 1e-9)) + 1 if levels > 1 else 0
+    return base + places[k] + (k + 7) // 8 + order
+
+
+@njit(cache=True)
+def _suffixes(histogram: Array) -> Array:
+    """Number, sum and squares of the components in bins from each one on, (bins + 1, 3)."""
+    found = np.zeros((len(histogram) + 1, 3))
+    for place in range(len(histogram) - 1, -1, -1):
+        for part in range(3):
+            found[place, part] = found[place + 1, part] + histogram[place, part]
+    return found
+
+
+@njit(parallel=True, cache=True)
+def at_edges(
+    histogram: Array,
+    energy: Array,
+    reach: Array,
+    choices: Array,
+    factorials: Array,
+    places: Array,
+    bases: Array,
+    largest: float,
+) -> tuple[Array, Array, Array, Array]:
+    """‖b − v‖² and bytes of the messages that end with each bin that is not empty, the largest first.
+
+    Bins that begin beyond k = reach are left out.
+
+    Returns:
+        ids (M, E), the bins, −1 where there are fewer; k (M, E); kept (M, E, C), ∞ where there are fewer;
+        and nbytes (M, E, C).
+    """
+    bins = histogram.shape[1]
+    number = np.zeros(len(histogram), dtype=np.int64)
+    for i in prange(len(histogram)):
+        k = 0
+        for place in range(bins - 1, -1, -1):
+            if histogram[i, place, 0] > 0 and k < reach[i]:
+                number[i] += 1
+                k += int(histogram[i, place, 0])
+    most = number.max()
+    ids = np.full((len(histogram), most), -1, dtype=np.int64)
+    ks = np.zeros((len(histogram), most), dtype=np.int64)
+    kept = np.full((len(histogram), most, len(choices)), np.inf)
+    nbytes = np.zeros((len(histogram), most, len(choices)), dtype=np.int64)
+    for i in prange(len(histogram)):
+        scratch = np.empty(1)
+        bits = scratch.view(np.int64)
+        suffix = _suffixes(histogram[i])
+        e, place = 0, bins
+        while e < number[i]:
+            place -= 1
+            if histogram[i, place, 0] == 0:
+                continue
+            k, span = int(suffix[place, 0]), bins - place
+            ids[i, e], ks[i, e] = place, k
+            unsent = max(0.0, energy[i] - suffix[place, 2])
+            for c in range(len(choices)):
+                left, orders, begin = _upper_cells(
+                    choices[c], span, suffix, factorials, largest, scratch, bits
+                )
+                n = k - int(suffix[begin, 0])
+                s, q = suffix[place, 1] - suffix[begin, 1], suffix[place, 2] - suffix[begin, 2]
+                lowest, order = _cell(n, s, q, factorials, largest, scratch, bits)
+                kept[i, e, c] = unsent + left + lowest
+                nbytes[i, e, c] = _size(choices[c], k, orders + order, factorials, places, bases[c])
+            e += 1
+    return ids, ks, kept, nbytes
+
+
+@njit(parallel=True, cache=True)
+def within_bins(
+    vectors: Array,
+    bits: Array,
+    shift: int,
+    rows: Array,
+    top: Array,
+    high: Array,
+    low: Array,
+    histogram: Array,
+    energy: Array,
+    choices: Array,
+    factorials: Array,
+    places: Array,
+    bases: Array,
+    largest: float,
+    longest: int,
+) -> tuple[Array, Array, Array, Array]:
+    """‖b − v‖² and bytes of the messages that end within the bins from high[i] down to low[i].
+
+    Returns:
+        k (M, longest), 0 where there are fewer; kept (M, longest, C), ∞ there; nbytes (M, longest, C); and
+        the magnitude of the k-th component (M, longest).
+    """
+    bins = histogram.shape[1]
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    moved = bits.dtype.type(shift)
+    ks = np.zeros((len(rows), longest), dtype=np.int64)
+    kept = np.full((len(rows), longest, len(choices)), np.inf)
+    nbytes = np.zeros((len(rows), longest, len(choices)), dtype=np.int64)
+    last = np.zeros((len(rows), longest), dtype=vectors.dtype)
+    for i in prange(len(rows)):
+        scratch = np.empty(1)
+        digits = scratch.view(np.int64)
+        vector, ordered = vectors[rows[i]], bits[rows[i]]
+        first = int(top[i]) - (bins - 1)
+        suffix = _suffixes(histogram[i])
+        least = max(bits.dtype.type(1), bits.dtype.type(low[i] + first) << moved)
+        beyond = bits.dtype.type(high[i] + 1 + first) << moved
+        inside = np.empty(int(suffix[low[i], 0] - suffix[high[i] + 1, 0]), dtype=vectors.dtype)
+        found = 0
+        for j in range(len(vector)):
+            code = ordered[j] & ~sign
+            if code >= least and code < beyond:
+                inside[found] = abs(vector[j])
+                found += 1
+        inside.sort()
+        n, s, q = int(suffix[high[i] + 1, 0]), suffix[high[i] + 1, 1], suffix[high[i] + 1, 2]
+        place = high[i] + 1
+        left, orders = np.zeros(len(choices)), np.zeros(len(choices))
+        begins = np.zeros(len(choices), dtype=np.int64)
+        for at in range(found):  # the largest first
+            size = np.float64(inside[found - 1 - at])
+            n, s, q = n + 1, s + size, q + size * size
+            if n > suffix[place, 0]:
+                while n > suffix[place, 0]:
+                    place -= 1
+                for c in range(len(choices)):
+                    left[c], orders[c], begins[c] = _upper_cells(
+                        choices[c], bins - place, suffix, factorials, largest, scratch, digits
+                    )
+            ks[i, at], last[i, at] = n, inside[found - 1 - at]
+            unsent = max(0.0, energy[i] - q)
+            for c in range(len(choices)):
+                begin = begins[c]
+                upper = int(suffix[begin, 0])
+                lowest, order = _cell(
+                    n - upper, s - suffix[begin, 1], q - suffix[begin, 2],
+                    factorials, largest, scratch, digits,
+                )  # fmt: skip
+                kept[i, at, c] = unsent + left[c] + lowest
+                nbytes[i, at, c] = _size(choices[c], n, orders[c] + order, factorials, places, bases[c])
+    return ks, kept, nbytes, last
+
+
+@njit(parallel=True, cache=True)
+def prepare(
+    vectors: Array,
+    bits: Array,
+    shift: int,
+    rows: Array,
+    cut: Array,
+    last: Array,
+    levels: Array,
+    low: Array,
+    top: Array,
+    bins: int,
+    largest: float,
+) -> tuple[Array, Array, Array]:
+    """The cells of the components of each row that are sent, and the means of the cells.
+
+    Sent are those with |b| > cut, or |b| = cut at an index of at most `last`; low and top are the upper bits
+    of the smallest and the largest of them.
+
+    Returns:
+        cell (M, bins), of each bin from `low` on; mean (M, L), in the type of the vectors; and how many are
+        in each cell, (M, L).
+    """
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    places = bits.dtype.type(shift)
+    most = levels.max()
+    cells = np.zeros((len(rows), bins), dtype=np.int64)
+    means = np.ones((len(rows), most), dtype=vectors.dtype)
+    counts = np.zeros((len(rows), most), dtype=np.int64)
+    for i in prange(len(rows)):
+        vector, ordered = vectors[rows[i]], bits[rows[i]]
+        limit, until, lowest, cell_of = cut[i], last[i], low[i], cells[i]
+        span = top[i] - lowest + 1
+        for place in range(span):
+            cell_of[place] = place * levels[i] // span
+        sums, scratch = np.zeros(most), np.empty(1)
+        digits = scratch.view(np.int64)
+        for j in range(len(vector)):
+            size = abs(vector[j])
+            if size > limit or (size == limit and j <= until):
+                cell = cell_of[int((ordered[j] & ~sign) >> places) - lowest]
+                sums[cell] += np.float64(size)
+                counts[i, cell] += 1
+        for cell in range(levels[i]):
+            if counts[i, cell] > 0:
+                means[i, cell] = _short(sums[cell] / counts[i, cell], largest, scratch, digits)
+    return cells, means, counts
+
+
+@njit(parallel=True, cache=True)
+def tops(bits: Array, shift: int, rows: Array) -> Array:
+    """The upper bits of the largest magnitude of each row, (M,)."""
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    found = np.zeros(len(rows), dtype=np.int64)
+    for i in prange(len(rows)):
+        ordered, largest = bits[rows[i]], bits.dtype.type(0)
+        for j in range(len(ordered)):
+            largest = max(largest, ordered[j] & ~sign)
+        found[i] = int(largest >> bits.dtype.type(shift))
+    return found
+
+
+@njit(parallel=True, cache=True)
+def move(
+    residual: Array,
+    bits: Array,
+    shift: int,
+    rows: Array,
+    cut: Array,
+    last: Array,
+    low: Array,
+    cells: Array,
+    means: Array,
+    weights: Array,
+    total: Array,
+) -> None:
+    """total (D,) += Σ weights[i]·v_i, where v_i is what row i sends; what is sent leaves the row.
+
+    Parallel over columns: each sum is over the senders in their order, whatever the threads.
+    """
+    dim = residual.shape[1]
+    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
+    places = bits.dtype.type(shift)
+    for block in prange((dim + _BLOCK - 1) // _BLOCK):
+        begin = block * _BLOCK
+        sums = total[begin : begin + _BLOCK]
+        for i in range(len(rows)):
+            vector = residual[rows[i]][begin : begin + _BLOCK]
+            ordered = bits[rows[i]][begin : begin + _BLOCK]
+            limit, until, weight, lowest = cut[i], last[i] - begin, weights[i], low[i]
+            for j in range(len(vector)):
+                size = abs(vector[j])
+                if size > limit or (size == limit and j <= until):
+                    mean = means[i, cells[i, int((ordered[j] & ~sign) >> places) - lowest]]
+                    value = -mean if vector[j] < 0 else mean
+                    sums[j] += weight * value
+                    vector[j] -= value

@@ -1,0 +1,233 @@
+"""Residuals that send levels (`compress.levels`), by compiled passes: a histogram instead of a sort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
+from flexfl.compress.base import Offers, Weighed
+from flexfl.compress.levels import BINS, DIGITS, NEAR, Levels
+from flexfl.compress.message import (
+    HEADER_BYTES,
+    levels_bytes,
+    log_factorials,
+    subset_bytes,
+    table_bytes,
+)
+from flexfl.counting import Counts, size_in
+from flexfl.sim import level_kernels
+from flexfl.sim.residuals import Residuals, Vectors
+from flexfl.streams import Moment
+
+_BITS = 6.0
+"""About what a component takes, with its place: the threshold that rows are measured against."""
+_AT_ONCE = 256
+"""Rows whose histograms are made at once: some megabytes."""
+
+
+class LevelResiduals(Residuals):
+    """Rows whose largest components leave as levels; only rows that may pay for a message are looked at."""
+
+    largest_first = False
+    searching = True
+    _compressor: Levels
+
+    def __init__(
+        self,
+        vectors: Vectors,
+        compressor: Levels,
+        *,
+        counts: Counts = "components",
+        empty: bool = False,
+    ) -> None:
+        super().__init__(vectors, compressor, counts=counts, empty=empty)
+        double = self._dtype.itemsize == 8
+        self._upper = (52 if double else 23) - DIGITS
+        self._choices = np.array(compressor.choices)
+        self._largest = float(np.ldexp(255 / 256, np.finfo(self._dtype).maxexp))
+        every_k = np.arange(self._dim + 1)
+        tables = [table_bytes(levels, "short", self._dtype) for levels in compressor.choices]
+        self._tables = (
+            self._choices,
+            log_factorials(self._dim + int(self._choices[-1])),
+            subset_bytes(every_k, self._dim),
+            HEADER_BYTES + np.array(tables),
+            self._largest,
+        )
+        self._shortest = np.where(every_k > 0, compressor.least_bytes(every_k, self._dim), 0)
+        self._factor = np.sqrt({"components": 1.0, "bits": _BITS / 32, "bytes": _BITS / 8}[counts])
+        count = len(self._rows)
+        # What `least` has found in this iteration.
+        self._found, self._found_bytes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self._found_cut, self._found_top = np.zeros(count, dtype=self._dtype), np.zeros(count, dtype=np.int64)
+
+    def expect(self, cut: Number, moment: Moment | None = None) -> None:
+        """Begin an iteration; a component takes less than one word."""
+        super().expect(np.asarray(cut) * self._factor, moment)
+        self._found[:] = 0
+
+    def changed(self) -> None:
+        super().changed()
+        self._found[:] = 0
+
+    def _least_bytes(self, k: IntArray) -> IntArray:
+        return self._shortest[k]
+
+    # What rules may ask ------------------------------------------------------------------------
+
+    def least(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
+        energy = self.energy.reshape(-1)[objective.places]  # now all rows are known
+        best, kept = np.zeros(len(reach), dtype=np.int64), energy.copy()
+        columns = np.flatnonzero((energy > 0) & (reach > 0))
+        at_once = min(_AT_ONCE, self._at_once)
+        for begin in range(0, len(columns), at_once):
+            part = columns[begin : begin + at_once]
+            best[part], kept[part] = self._least_of(objective.of(part), reach[part])
+            self._leave_memory()
+        return best, kept
+
+    def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
+        rows = objective.places
+        # Where more than can be worth sending are above the threshold, those below it need not be counted.
+        floor = np.where(self._count[rows] >= reach, self._seen_cut[rows], 0).astype(self._dtype)
+        bits = self._bits(self._rows), self._upper
+        histogram, top = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)
+        energy = self._energy[rows]
+        ids, k, left, nbytes = level_kernels.at_edges(histogram, energy, reach, *self._tables)
+        nothing = objective.of_sizes(np.zeros((1, len(rows))), energy[None])[0]
+        edge = self._best(objective, k, left, nbytes)
+        value, amounts, kept, size, place = edge
+        taken = objective.of_sizes(np.zeros((1, len(rows))), (energy - kept)[None])[0]
+        word = self._bits(self._rows).dtype.type
+        first = ids[np.arange(len(rows)), place] + top - (BINS - 1)
+        # All that are sent are above the cut; of those below it none is.
+        cut = ((first.astype(word) << word(self._upper)) - word(1)).view(self._dtype)
+        near = np.flatnonzero(value < nothing + NEAR * taken)
+        if len(near):
+            high = ids[near, place[near]]
+            after = ids[near, np.minimum(place[near] + 1, ids.shape[1] - 1)]
+            low = np.where(after < 0, high, after)
+            number = histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)
+            bins = histogram[near], energy[near]
+            found = level_kernels.within_bins(
+                self._rows, *bits, rows[near], top[near], high, low, *bins, *self._tables, int(number.max())
+            )
+            closer = self._best(objective.of(near), *found[:3])
+            better = (closer[0] < value[near]) | ((closer[0] == value[near]) & (closer[1] < amounts[near]))
+            for old, new in zip((value, amounts, kept, size), closer, strict=False):
+                old[near] = np.where(better, new, old[near])
+            cut[near] = np.where(better, _below(found[3], closer[4]), cut[near])
+        sends = value < nothing
+        amounts, kept = np.where(sends, amounts, 0), np.where(sends, kept, energy)
+        self._found[rows], self._found_bytes[rows] = amounts, size
+        self._found_cut[rows], self._found_top[rows] = cut, top
+        return amounts, kept
+
+    def _best(
+        self, objective: Weighed, k: IntArray, left: FloatArray, nbytes: IntArray
+    ) -> tuple[FloatArray, IntArray, FloatArray, IntArray, IntArray]:
+        """Return objective, amount, ‖b − v‖², bytes and place of the best of k (M, A) and L, of each row."""
+        rows, choices = len(k), len(self._choices)
+        components = np.repeat(k, choices, axis=1)
+        left, nbytes = left.reshape(rows, -1), nbytes.reshape(rows, -1)
+        values = objective.of_sizes(size_in(self.counts, components, nbytes).T, left.T).T
+        values = np.where(components > 0, values, np.inf)
+        least, each = values.argmin(axis=1), np.arange(rows)
+        place, choice = np.divmod(least, choices)
+        amounts = (k[each, place] - 1) * choices + choice + 1
+        return values[each, least], amounts, left[each, least], nbytes[each, least], place
+
+    def everything(self) -> IntArray:
+        return self.at_most(self._dim)
+
+    def at_most(self, components: Count) -> IntArray:
+        wanted = np.broadcast_to(components, self._shape).reshape(-1)
+        return (np.minimum(wanted, self._sendable()) * len(self._choices)).reshape(self._shape)
+
+    def _sendable(self) -> IntArray:
+        """Return how many components of each row can be sent."""
+        found = np.zeros(len(self._rows), dtype=np.int64)
+        for rows in self._parts(np.arange(len(self._rows))):
+            bits = self._bits(self._rows), self._upper
+            floor = np.zeros(len(rows), dtype=self._dtype)
+            found[rows] = level_kernels.histograms(self._rows, *bits, rows, floor, BINS)[0][..., 0].sum(axis=1)
+        return found
+
+    def offers(self, place: int) -> Offers:
+        return self._compressor.offers(self._host_row(place), np.random.default_rng)
+
+    binned = None  # type: ignore[assignment]
+
+    # What leaves -------------------------------------------------------------------------------
+
+    def possible(self, amounts: IntArray) -> BoolArray:
+        listed = np.asarray(amounts).reshape(-1)
+        if ((listed == 0) | (listed == self._found)).all():
+            return np.ones(self._shape, dtype=bool)
+        return np.asarray(listed <= self.everything().reshape(-1)).reshape(self._shape)
+
+    def components(self, amounts: IntArray) -> IntArray:
+        amounts = np.asarray(amounts)
+        return np.where(amounts > 0, (amounts - 1) // len(self._choices) + 1, 0)
+
+    def nbytes(self, amounts: IntArray) -> IntArray:
+        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
+        size = np.where((listed > 0) & (listed == self._found), self._found_bytes, 0)
+        others = np.flatnonzero((listed > 0) & (listed != self._found))
+        if len(others):
+            counts = self._prepared(others, listed[others])[-1]
+            for row, amount, cells in zip(others.tolist(), listed[others].tolist(), counts, strict=True):
+                levels = self._compressor.meaning(amount)[1]
+                table = table_bytes(levels, "short", self._dtype)
+                size[row] = levels_bytes(cells[:levels], self._dim, table)
+        return size.reshape(self._shape)
+
+    def _prepared(self, rows: IntArray, amounts: IntArray) -> tuple[NDArray[Any], ...]:
+        """Return cut, last, lowest bin, cells, means and counts of what these rows send."""
+        k, choice = np.divmod(amounts - 1, len(self._choices))
+        bits, levels = (self._bits(self._rows), self._upper), self._choices[choice]
+        cut, last = self._found_cut[rows], np.full(len(rows), -1, dtype=np.int64)
+        top = self._found_top[rows]
+        unknown = np.flatnonzero((self._found[rows] != amounts) | np.isnan(cut))
+        if len(unknown):
+            cut[unknown], last[unknown] = self._find_cuts(rows[unknown], k[unknown] + 1)
+            top[unknown] = level_kernels.tops(*bits, rows[unknown])
+        # The smallest that is sent: equal to the cut if `last` says so, else above it.
+        word = bits[0].dtype.type
+        least = cut.view(bits[0].dtype) + np.where(last < 0, word(1), word(0))
+        low = (least >> word(self._upper)).astype(np.int64)
+        cells = level_kernels.prepare(
+            self._rows, *bits, rows, cut, last, levels, low, top, BINS, self._largest
+        )
+        return cut, last, low, *cells
+
+    def hand_over(self, amounts: IntArray, weights: Number, total: Vectors) -> None:
+        """Move what is sent out of each row and add it, weighted, to `total`."""
+        listed = np.broadcast_to(amounts, self._shape).reshape(-1)
+        senders = np.flatnonzero(listed)
+        _ = self.energy  # now all rows are known
+        each = np.broadcast_to(weights, self._shape).reshape(-1)
+        for part in self._parts(senders):
+            cut, last, low, cells, means, _ = self._prepared(part, listed[part])
+            bits = self._bits(self._rows), self._upper
+            level_kernels.move(
+                self._rows, *bits, part, cut, last, low, cells, means, each[part], total
+            )
+        self._found[:] = 0
+        if len(senders):
+            self._measure(senders)
+
+
+def _below(magnitudes: NDArray[Any], place: IntArray) -> NDArray[Any]:
+    """Return cuts that the magnitudes (M, A) up to these places are above, and the next ones are not.
+
+    NaN for a magnitude that is the same as the next one: which of them are sent is not said by a cut.
+    """
+    each = np.arange(len(place))
+    chosen, following = magnitudes[each, place], magnitudes[each, np.minimum(place + 1, magnitudes.shape[1] - 1)]
+    last = place == magnitudes.shape[1] - 1
+    tied = np.where(last, False, chosen == following)
+    return np.where(tied, np.nan, np.nextafter(chosen, magnitudes.dtype.type(0))).astype(magnitudes.dtype)
