@@ -20,6 +20,7 @@ from flexfl.costs.traces import TRACES
 from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.partition import PARTITIONS
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
+from flexfl.learning_rate import SCHEDULES
 from flexfl.local import LOCAL_WORK
 from flexfl.models.build import MODELS
 from flexfl.parameters import Measure, Rule, Whole
@@ -32,6 +33,7 @@ from flexfl.spec.sections import FAMILIES
 FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
     "Networks": (MODELS, "model.name", "Options are set in `[model.options]`."),
     "Partitions": (PARTITIONS, "data.partition.kind", "A name alone will do where no option is needed."),
+    "Schedules": (SCHEDULES, "train.schedule.kind", "A name alone will do where no parameter is needed."),
     "Local work": (LOCAL_WORK, "train.local.kind", "A name alone will do where no parameter is needed."),
     "Policies": (POLICIES, "control.policy", "Parameters stand beside `policy` in `[control]`."),
     "Costs of computing": (COMPUTE_COSTS, "costs.compute.kind", ""),

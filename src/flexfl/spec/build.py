@@ -59,9 +59,8 @@ def build_local(spec: Spec, given: LocalWork | None = None) -> LocalWork:
     Raises:
         InputError: own work does not say how many gradients it takes.
     """
-    local: LocalWork = _build_all(spec, "train", LocalWork, None if given is None else {"local": given})[
-        "local"
-    ]
+    passed = {} if given is None else {"local": given}
+    local: LocalWork = _build_all(spec, "train", LocalWork, passed, only="local")["local"]
     taken = local.gradients
     if isinstance(taken, bool) or not isinstance(taken, int) or taken < 1:
         rule, remedy = "must take a whole number of gradients ≥ 1", "set its attribute gradients"
@@ -76,8 +75,8 @@ def build_trackers(spec: Spec) -> list[Observer]:
 
 def build_schedule(spec: Spec, given: Schedule | None = None) -> Schedule:
     """Return the schedule of the learning rate; `given` is the one passed in Python."""
-    built = _build_all(spec, "train", Schedule, {} if given is None else {"schedule": given})
-    schedule: Schedule = built["schedule"]
+    passed = {} if given is None else {"schedule": given}
+    schedule: Schedule = _build_all(spec, "train", Schedule, passed, only="schedule")["schedule"]
     return schedule
 
 
@@ -157,12 +156,17 @@ def build_clock(
 
 
 def _build_all(
-    spec: Spec, section: str, protocol: type, given: Mapping[str, Any] | None = None
+    spec: Spec, section: str, protocol: type, given: Mapping[str, Any] | None = None, *, only: str = ""
 ) -> dict[str, Any]:
-    """Return the members that a section names, by their place in it; checked, and so are those given."""
+    """Return the members that a section names, by their place in it; checked, and so are those given.
+
+    `only` is a place, where a section has members of several families.
+    """
     built = {}
     for field, family, table in members({section: getattr(spec, section)}):
         place = field.removeprefix(section).removeprefix(".")
+        if only not in ("", place):
+            continue
         is_passed = given is not None and place in given
         thing = given[place] if given is not None and is_passed else family.make(table, field)
         if not isinstance(thing, protocol) or isinstance(thing, type):
