@@ -158,9 +158,9 @@ def _family(title: str, family: Family, field: str, remark: str) -> str:
 
 
 def _member_text(member: Any) -> str:
-    """Return what a member's docstring says before its lists of arguments."""
+    """Return what a member's docstring says before its lists of arguments, and its examples."""
     text = inspect.cleandoc(member.__doc__ or "")
-    text = re.split(r"\n(?:Args|Attributes|Raises|Returns):\n", text)[0]
+    text = re.split(r"\n(?:Args|Attributes|Raises|Returns):\n|\n>>> ", text)[0]
     return "\n\n".join(_flat(part) for part in text.split("\n\n"))
 
 
