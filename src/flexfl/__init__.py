@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flexfl.errors import FlexFLError as FlexFLError
     from flexfl.errors import FlexFLWarning as FlexFLWarning
     from flexfl.errors import InputError as InputError
+    from flexfl.local import LocalWork as LocalWork
     from flexfl.results.observer import Observer as Observer
     from flexfl.results.run import Run as Run
     from flexfl.sim.run import Result as Result
@@ -39,6 +40,7 @@ _HOMES = {
     "FlexFLError": "flexfl.errors",
     "FlexFLWarning": "flexfl.errors",
     "InputError": "flexfl.errors",
+    "LocalWork": "flexfl.local",
     "Observer": "flexfl.results.observer",
     "Policy": "flexfl.control",
     "Result": "flexfl.sim.run",
@@ -54,6 +56,7 @@ __all__ = [
     "FlexFLError",
     "FlexFLWarning",
     "InputError",
+    "LocalWork",
     "Observer",
     "Policy",
     "Result",

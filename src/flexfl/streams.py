@@ -178,9 +178,9 @@ class Streams:
         drawn = self.generator(purpose, iteration).random(math.prod(shape))
         return np.maximum(drawn, _TINY).reshape(shape)
 
-    def torch_seed(self, purpose: str, iteration: int) -> int:
-        """Return a seed for generators that are not ours (dropout)."""
-        return int(self.generator(purpose, iteration).integers(2**63))
+    def torch_seed(self, purpose: str, iteration: int, step: int = 0) -> int:
+        """Return a seed for generators that are not ours (dropout), in a local step of an iteration."""
+        return int(self.generator(purpose, iteration, step).integers(2**63))
 
     def moment(
         self, role: str, iteration: int, dim: int, entities: Entities, seconds: float = math.nan

@@ -25,11 +25,13 @@ from flexfl.costs import ConstantCompute, ConstantMessage, CostModel
 from flexfl.results.observer import Observer, Progress, RunInfo
 from flexfl.state import has_memory
 from flexfl.streams import Entities, Moment, Streams
+from flexfl.testing_local import check_local_work
 from flexfl.wire import decode, encode
 
 __all__ = [
     "check_compressor",
     "check_cost",
+    "check_local_work",
     "check_model",
     "check_observer",
     "check_partition",

@@ -9,6 +9,7 @@ from flexfl.compress import COMPRESSORS
 from flexfl.control import POLICIES as POLICY_FAMILY
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.learning_rate import SCHEDULES
+from flexfl.local import LOCAL_WORK
 from flexfl.mapped import mapped_zeros
 from flexfl.sim import residuals as residuals_module
 from small import BUDGETS, CLIENTS, COSTS, POLICIES, small_engine, small_reference, small_spec
@@ -38,6 +39,16 @@ COMPRESSED = {
     "of one's own": "examples.own_compressor:OneMagnitude",
 }
 
+LOCAL = {
+    "gradient": "gradient",
+    "sgd": {"kind": "sgd", "steps": 3},
+    "sgd, momentum and decay": {"kind": "sgd", "steps": 4, "momentum": 0.7, "weight_decay": 0.05},
+    "adamw": {"kind": "adamw", "steps": 2},
+    "adamw, kept": {"kind": "adamw", "steps": 2, "persistent": True},
+    "momentum": "momentum",
+    "of one's own": "examples.own_local:Proximal",
+}
+
 
 def kinds_in(table):
     """Return the kind of a cost, and those of the costs that it is made of."""
@@ -57,6 +68,7 @@ def test_every_member_is_covered():
     assert message >= set(MESSAGE_COSTS.members)
     kinds = {case if isinstance(case, str) else case["kind"] for case in COMPRESSED.values()}
     assert kinds >= set(COMPRESSORS.members)
+    assert {kind for case in LOCAL.values() for kind in kinds_in(case)} >= set(LOCAL_WORK.members)
 
 
 def agree(spec, *, tolerance, weights="equal", **more):
@@ -112,6 +124,37 @@ def test_every_compressor(compress, policy, costs):
         exact = isinstance(compress, str)
         np.testing.assert_allclose(engine.params, step.params, rtol=0, atol=1e-10 if exact else 1e-2)
         np.testing.assert_allclose(engine.conserved(), start + applied, rtol=0, atol=1e-10 if exact else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "kernels", "chunk"), [("auto", "numba", 2), ("loop", "torch", 100), ("vmap", "numba", 100)]
+)
+@pytest.mark.parametrize("local", LOCAL.values(), ids=LOCAL)
+def test_every_local_work(local, gradients, kernels, chunk):
+    """By every path: nothing is lost, and a run that is resumed in the middle goes on bit for bit."""
+    spec = small_spec(POLICIES["randomised"], {}, BUDGETS["all"], local=local)
+    whole, parts = (small_engine(spec, gradients=gradients, kernels=kernels) for _ in range(2))
+    whole._chunk = parts._chunk = chunk
+    total = whole.conserved()
+    for step in small_reference(spec, ITERATIONS):
+        if step.iteration == ITERATIONS // 2:
+            state = {name: np.array(array) for name, array in parts.state().items()}
+            parts = small_engine(spec, gradients=gradients, kernels=kernels)
+            parts._chunk = chunk
+            parts.restore(state)
+        record, again = whole.step(), parts.step()
+        assert record["computed"].sum() == again["computed"].sum() == step.compute.computed.sum()
+        assert np.array_equal(record["uplink_components"], step.uplink.components)
+        np.testing.assert_allclose(record["compute_cost"], step.compute.charged)
+        np.testing.assert_allclose(record["compute_spent"], step.compute.spent)
+        np.testing.assert_allclose(whole.params, step.params, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(whole.client_residual, step.client_residual, rtol=0, atol=1e-10)
+        total = total + step.applied
+        np.testing.assert_allclose(whole.conserved(), total, rtol=0, atol=1e-10)
+        assert np.array_equal(whole.params, parts.params)
+        assert np.array_equal(whole.client_residual, parts.client_residual)
+        assert np.isnan(record["batch_loss"]) or record["batch_loss"] == again["batch_loss"]
+    assert np.abs(whole.params - small_engine(spec).params).max() > 1e-3  # or nothing would have been sent
 
 
 TRAINED = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
+from examples.own_local import Proximal
 from examples.own_observer import SpendingLog
 from examples.own_policy import SavingUp
 
@@ -13,11 +14,13 @@ from flexfl.compress import COMPRESSORS, Message, Offers
 from flexfl.control import POLICIES, Rule
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS, ConstantMessage
 from flexfl.data.partition import PARTITIONS
+from flexfl.local import LOCAL_WORK, LocalSGD
 from flexfl.models.build import MODELS
 from flexfl.results.trackers import TRACKERS
 from flexfl.testing import (
     check_compressor,
     check_cost,
+    check_local_work,
     check_model,
     check_observer,
     check_partition,
@@ -40,6 +43,9 @@ MORE = {
         {"trace": [1, 0, 1]},
         {"trace": {"values": [0, 1], "random_start": True}, "cost": "device"},
     ],
+    "sgd": [{}, {"steps": 1}, {"steps": 3, "momentum": 0.9, "weight_decay": 0.1}],
+    "adamw": [{"weight_decay": 0.1}, {"steps": 2, "persistent": True}],
+    "momentum": [{}, {"share": 1.0}],
     "sampled": [{}, {"participation": [0.1, 0.3, 0.5, 1.0], "send_ratio": 0.3}],
     "paced": [{}, {"send_ratio": 0.1}],
     "online": [{}, {"tradeoff": {"uplink": [0.01, 0.02, 0.03, 0.04]}, "initial_queue": {"compute": 0.0}}],
@@ -88,6 +94,11 @@ def test_compressors(kind, table):
     check_compressor(maker(COMPRESSORS, kind, table))
 
 
+@pytest.mark.parametrize(("kind", "table"), cases(LOCAL_WORK))
+def test_local_work(kind, table):
+    check_local_work(maker(LOCAL_WORK, kind, table))
+
+
 OPTIONS = {"dirichlet": {"alpha": 0.5}, "similarity": {"similarity": 0.3}, "by-column": {"column": "client"}}
 
 
@@ -113,6 +124,7 @@ def test_the_examples(tmp_path):
     check_policy(SavingUp)
     check_compressor(OneMagnitude)
     check_compressor(lambda: OneMagnitude(step=1))
+    check_local_work(Proximal)
     check_observer(SpendingLog, tmp_path)
 
 
@@ -171,6 +183,53 @@ class Larger(OneMagnitude):
 def test_a_wrong_compressor_is_found(member, message):
     with pytest.raises(AssertionError, match=message):
         check_compressor(lambda: member(step=1))
+
+
+class Hasty(LocalSGD):
+    """Says that it takes five gradients, and takes one."""
+
+    def change(self, gradient, x, eta, memory):
+        return -eta * gradient(x, 0), memory
+
+
+class InPlace(LocalSGD):
+    """Walks away with the server's model."""
+
+    def change(self, gradient, x, eta, memory):
+        for k in range(self.steps):
+            x -= eta * gradient(x, k)
+        return x, memory
+
+
+class Private(LocalSGD):
+    """Keeps its momentum to itself, where no checkpoint finds it."""
+
+    def change(self, gradient, x, eta, memory):
+        found, memory = super().change(gradient, x, eta, memory)
+        kept = self.__dict__["kept"] = 0.5 * self.__dict__.get("kept", 0.0) + found
+        return kept, memory
+
+
+class ByRow(LocalSGD):
+    """Divides by the norm of all clients' gradients together."""
+
+    def change(self, gradient, x, eta, memory):
+        found, memory = super().change(gradient, x, eta, memory)
+        return found / (found * found).sum() ** 0.5, memory
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (Hasty, "must use minibatches 0 to 4"),
+        (InPlace, "x must not be changed in place"),
+        (Private, "all that work remembers"),
+        (ByRow, "alone must change as it does among many"),
+    ],
+)
+def test_wrong_local_work_is_found(member, message):
+    with pytest.raises(AssertionError, match=message):
+        check_local_work(member)
 
 
 class Counting(Rule):

@@ -72,6 +72,8 @@ SETTINGS = {
             },
         },
     },
+    "local steps": {"train": {"local": {"kind": "sgd", "steps": 3, "momentum": 0.5}}},
+    "momentum of clients": {"train": {"local": {"kind": "momentum", "share": 0.3}}},
     "price": {"control": {"policy": "price"}},
     "wsd and the average": {"train": {"schedule": {"kind": "wsd", "decay": 0.5}, "average": True}},
     "weights": {"data": {"weights": [0.4, 0.3, 0.2, 0.1]}},

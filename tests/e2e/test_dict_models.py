@@ -289,7 +289,7 @@ def test_chunks_are_bounded_by_what_a_pass_keeps(monkeypatch):
         return original(self, x, y)
 
     monkeypatch.setattr(Vmapped, "__call__", counted)
-    monkeypatch.setattr("flexfl.sim.engine._VMAP_BYTES", 8 * 8 * kept)
+    monkeypatch.setattr("flexfl.sim.gradients.chunks.VMAP_BYTES", 8 * 8 * kept)
     found = simulate().params
     assert set(chunks[1:]) == {1}  # the first is the trial
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)

@@ -13,6 +13,7 @@ import pytest
 from examples import gateways, own_data
 from examples.own_compressor import OneMagnitude
 from examples.own_cost import TwoStateChannel
+from examples.own_local import Proximal
 from examples.own_observer import SpendingLog
 from examples.own_policy import SavingUp
 from safetensors.numpy import load_file
@@ -49,6 +50,7 @@ AS_SETTING = {
         "compress.uplink.step=50",
         "compress.downlink.kind=examples.own_compressor:OneMagnitude",
     ],
+    "local work": ["train.local.kind=examples.own_local:Proximal", "train.local.steps=2"],
     "observer": ["track.log.kind=examples.own_observer:SpendingLog", "track.log.warn_at=1.0"],
 }
 AS_OBJECT = {
@@ -57,6 +59,7 @@ AS_OBJECT = {
     },
     "policy": lambda: {"control": {"policy": SavingUp(0.02)}},
     "compressor": lambda: {"compress": {"uplink": OneMagnitude(50), "downlink": OneMagnitude()}},
+    "local work": lambda: {"train": {"local": Proximal(steps=2)}},
     "observer": lambda: {"observers": [SpendingLog(warn_at=1.0)]},
 }
 EXAMPLES = pytest.mark.parametrize("name", AS_SETTING)

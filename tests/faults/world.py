@@ -190,7 +190,7 @@ class World:
             setup.knob(client, DIM, joint),
             setup.sender("uplink", client, DIM, joint),
             lambda t: RATE,
-            lambda params, used, iteration: (gradient(place, used), 0.0),
+            lambda params, used, *_: (gradient(place, used), 0.0),
             joint=joint,
         )
         more = {"average": True, "new_life": lambda: self.rng.getrandbits(40) | 1}

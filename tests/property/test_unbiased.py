@@ -1,4 +1,4 @@
-"""E[𝟙/q] = 1: dividing the learning rate by q keeps the update unbiased."""
+"""E[𝟙/q] = 1: dividing a client's change by q keeps the update unbiased."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flexfl.algorithm import step_size
+from flexfl.algorithm import change_factor
 from flexfl.control import FixedProb, Knob, Scope
 from flexfl.costs import ConstantCompute
 from flexfl.streams import Entities, Streams
@@ -21,11 +21,11 @@ def knob(q, seed):
 
 
 @given(st.floats(0.01, 1.0), st.integers(0, 2**32))
-def test_the_step_is_unbiased_within_sampling_error(q, seed):
+def test_the_change_is_unbiased_within_sampling_error(q, seed):
     computing = knob(q, seed).decide(0)
-    steps = step_size(0.1, computing.prob, computing.computed)
-    deviation = 0.1 * np.sqrt((1 / q - 1) / SAMPLES)
-    assert abs(steps.mean() + 0.1) <= 6 * deviation + 1e-12
+    factors = change_factor(computing.prob, computing.computed)
+    deviation = np.sqrt((1 / q - 1) / SAMPLES)
+    assert abs(factors.mean() - 1.0) <= 6 * deviation + 1e-11
     assert np.array_equal(computing.charged, np.full(SAMPLES, q))  # the expected cost
     assert np.array_equal(computing.spent, computing.computed.astype(float))  # what it really was
 

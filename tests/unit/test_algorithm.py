@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flexfl.algorithm import accumulate, equal_weights, reference, step_size
+from flexfl.algorithm import accumulate, change_factor, equal_weights, reference
 from flexfl.compress import TopK
 from flexfl.control import Full, Setup, TopKRatio
 from flexfl.costs import ConstantCompute, ConstantMessage
@@ -14,10 +14,10 @@ from flexfl.streams import Streams
 
 def test_accumulate_is_line_6():
     e, g = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[10.0, 20.0], [30.0, 40.0]])
-    step = step_size(0.1, np.array([0.5, 0.5]), np.array([True, False]))
-    assert step.tolist() == [-0.2, 0.0]
-    assert accumulate(e, g, step).tolist() == [[-1.0, -2.0], [3.0, 4.0]]
-    assert accumulate(e[0], g[0], step[0]).tolist() == [-1.0, -2.0]
+    factor, step = change_factor(np.array([0.5, 0.5]), np.array([True, False])), -0.1 * g
+    assert factor.tolist() == [2.0, 0.0]
+    assert accumulate(e, step, factor).tolist() == [[-1.0, -2.0], [3.0, 4.0]]
+    assert accumulate(e[0], step[0], factor[0]).tolist() == [-1.0, -2.0]
 
 
 def test_weights():

@@ -37,6 +37,7 @@ from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import REFUSED
 from flexfl.deploy.protocol.store import pack_state, unpack_state
 from flexfl.errors import FlexFLError, NonFiniteError
+from flexfl.local import ClientMomentum, ClientWork
 from flexfl.streams import Entities, Moment, Streams
 from flexfl.wire import WireError, encode
 from flexfl.wire.envelope import MOST_BLOBS, seal, unseal
@@ -75,8 +76,9 @@ def make_setup(**changes: Any) -> Setup:
 def make_client(name: str = "a", store: Any = None, *, gradient: Any = None, **changes: Any) -> Client:
     setup, place = make_setup(**changes), "ab".index(name)
     entity = Entities.one_client(place, 2)
-    steps = gradient or (lambda params, used, iteration: (np.full(DIM, -1.0 - place), 0.0))
-    trainer = Trainer(setup.knob(entity, DIM), setup.sender("uplink", entity, DIM), lambda t: 1.0, steps)
+    steps = gradient or (lambda *_: (np.full(DIM, -1.0 - place), 0.0))
+    knobs = setup.knob(entity, DIM), setup.sender("uplink", entity, DIM)
+    trainer = Trainer(*knobs, lambda t: 1.0, steps, work=ClientWork(setup.local))
     return Client(name, RUN, store or Memory(), trainer, dim=DIM, dtype="float64")
 
 
@@ -372,10 +374,11 @@ def with_memory() -> dict[str, Any]:
     budgets = {"uplink": Budget(0.6), "downlink": Budget(0.6)}
     compressors = {"uplink": Counted(), "downlink": Counted()}
     policy = Online(tradeoff=0.5, initial_queue=0.1)
-    return {"costs": costs, "budgets": budgets, "compressors": compressors, "policy": policy}
+    knobs = {"costs": costs, "budgets": budgets, "compressors": compressors, "policy": policy}
+    return knobs | {"local": ClientMomentum(0.3)}
 
 
-def noise(params: Any, used: int, iteration: int) -> Any:
+def noise(params: Any, used: int, iteration: int, step: int) -> Any:
     return np.random.default_rng(used).normal(size=DIM), 0.0
 
 
@@ -383,7 +386,7 @@ def noise(params: Any, used: int, iteration: int) -> Any:
     "restart", [{"a"}, {"server"}, {"a", "b", "server"}], ids=lambda names: "-".join(sorted(names))
 )
 def test_a_memory_survives_a_restart_bit_for_bit(restart: set[str]) -> None:
-    """Of costs, rules and compressors, at clients and at the server."""
+    """Of costs, rules, compressors and local work, at clients and at the server."""
 
     def run(restarted: set[str]) -> tuple[Server, dict[str, Client], list[Any]]:
         stores = {name: Memory() for name in ("a", "b", "server")}
@@ -418,8 +421,8 @@ def test_a_memory_survives_a_restart_bit_for_bit(restart: set[str]) -> None:
 def test_an_answer_that_fails_leaves_all_memories_as_they_were() -> None:
     broken = {"now": False}
 
-    def fails(params: Any, used: int, iteration: int) -> Any:
-        return (np.full(DIM, np.nan), 0.0) if broken["now"] else noise(params, used, iteration)
+    def fails(*given: Any) -> Any:
+        return (np.full(DIM, np.nan), 0.0) if broken["now"] else noise(*given)
 
     client, server = make_client(gradient=fails, **with_memory()), make_server()
     for iteration in range(6):

@@ -17,6 +17,7 @@ from flexfl.control import POLICIES
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS
 from flexfl.data.partition import PARTITIONS
 from flexfl.errors import Fault, InputError
+from flexfl.local import LOCAL_WORK
 from flexfl.parameters import PerClientFromZero, Positive
 from flexfl.registry import Family, import_object, is_given, is_import_path
 from flexfl.results.trackers import TRACKERS
@@ -240,6 +241,7 @@ FAMILIES = {
     "message": MESSAGE_COSTS,
     "policies": POLICIES,
     "compressors": COMPRESSORS,
+    "local work": LOCAL_WORK,
     "partitions": PARTITIONS,
     "trackers": TRACKERS,
 }

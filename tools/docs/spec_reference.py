@@ -20,6 +20,8 @@ from flexfl.costs.traces import TRACES
 from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.partition import PARTITIONS
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
+from flexfl.learning_rate import SCHEDULES
+from flexfl.local import LOCAL_WORK
 from flexfl.models.build import MODELS
 from flexfl.parameters import Measure, Rule, Whole
 from flexfl.registry import Family
@@ -31,6 +33,8 @@ from flexfl.spec.sections import FAMILIES
 FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
     "Networks": (MODELS, "model.name", "Options are set in `[model.options]`."),
     "Partitions": (PARTITIONS, "data.partition.kind", "A name alone will do where no option is needed."),
+    "Schedules": (SCHEDULES, "train.schedule.kind", "A name alone will do where no parameter is needed."),
+    "Local work": (LOCAL_WORK, "train.local.kind", "A name alone will do where no parameter is needed."),
     "Policies": (POLICIES, "control.policy", "Parameters stand beside `policy` in `[control]`."),
     "Costs of computing": (COMPUTE_COSTS, "costs.compute.kind", ""),
     "Costs of sending": (MESSAGE_COSTS, "costs.uplink.kind, costs.downlink.kind", ""),
@@ -154,9 +158,9 @@ def _family(title: str, family: Family, field: str, remark: str) -> str:
 
 
 def _member_text(member: Any) -> str:
-    """Return what a member's docstring says before its lists of arguments."""
+    """Return what a member's docstring says before its lists of arguments, and its examples."""
     text = inspect.cleandoc(member.__doc__ or "")
-    text = re.split(r"\n(?:Args|Attributes|Raises|Returns):\n", text)[0]
+    text = re.split(r"\n(?:Args|Attributes|Raises|Returns):\n|\n>>> ", text)[0]
     return "\n\n".join(_flat(part) for part in text.split("\n\n"))
 
 

@@ -21,6 +21,7 @@ from flexfl.control.knobs import Computing, Knob, Sender, Sending
 from flexfl.control.setup import Setup
 from flexfl.control.timing import ON_TIME, Arrivals, VirtualClock
 from flexfl.learning_rate import CAP, FORGET, PRIOR, SHARE, Rate, following
+from flexfl.local import ClientWork
 from flexfl.streams import Entities
 
 Gradient = Callable[[int, FloatArray, int], FloatArray]
@@ -38,11 +39,16 @@ class Step:
     compute: Computing
     uplink: Sending
     downlink: Sending
-    applied: FloatArray  # Σ w·(−η·𝟙/q)·g, (D,)
+    applied: FloatArray  # Σ w·(𝟙/q)·Δ, (D,); the paper's Δ is −η·g
     clock: float = math.nan  # when it ended, in seconds
     in_flight: FloatArray | None = None  # Σ w·v of messages that have not arrived, (D,)
     learning_rate: float = math.nan  # η_t
     average: FloatArray | None = None  # x̄_{t+1}, (D,)
+
+
+def _at(gradient: Gradient, client: int, used: int) -> Callable[[FloatArray, int], FloatArray]:
+    """Return the gradients of a client at y, on minibatch k of this iteration."""
+    return lambda y, k: gradient(client, y, used + k)
 
 
 class _Flying:
@@ -101,7 +107,7 @@ def reference(
         params: x_0, (D,).
         gradient: the clients' gradients.
         clients: N.
-        setup: policy, costs, compressors and budgets, and the schedule of the learning rate.
+        setup: policy, costs, compressors and budgets, local work, and the schedule of the learning rate.
         learning_rate: η, or "auto": min(0.1, 0.85·ρ), ρ being the messages per client and iteration.
         iterations: T.
         weights: w, (N,), with sum 1; 1/N if left out.
@@ -115,6 +121,7 @@ def reference(
     x: FloatArray = np.array(params, dtype=dtype)
     r, e = (np.zeros(shape, dtype=dtype) for shape in (D, (N, D)))  # lines 1–2
     flying = _Flying(w, D)
+    work = [ClientWork(setup.local) for _ in range(N)]
     used, sent, x_bar = [0] * N, list[float](), x  # minibatches by client, messages per client by iteration
 
     for t in range(iterations):  # line 3
@@ -125,10 +132,10 @@ def reference(
         computing = compute.decide(t, away)  # P3.1, (16), line 5
         b, applied = e.copy(), np.zeros(D)
         for n in np.flatnonzero(computing.computed).tolist():
-            step = -eta / computing.prob[n] * gradient(n, x, used[n])
-            b[n] = e[n] + step  # line 6
-            applied = applied + w[n] * step
-            used[n] += 1
+            delta = work[n].change(_at(gradient, n, used[n]), x, eta)  # the paper's is −η·g
+            b[n] = e[n] + delta / computing.prob[n]  # line 6
+            applied = applied + w[n] * delta / computing.prob[n]
+            used[n] += setup.local.gradients
 
         messages, e, up = uplink.send(t, b, away)  # P3.2, (17), lines 7–8
         v = dense_rows(messages)

@@ -12,14 +12,17 @@ RECENT = 10.0
 """How much the averaged model leans to recent iterations."""
 
 
-def step_size(learning_rate: float, compute_prob: Number, computed: BoolArray) -> FloatArray:
-    """Return −η·𝟙/q, the factor of the gradient in line 6; unbiased since E[𝟙/q] = 1."""
-    return np.where(computed, -learning_rate / np.asarray(compute_prob, dtype=np.float64), 0.0)
+def change_factor(compute_prob: Number, computed: BoolArray) -> FloatArray:
+    """Return 𝟙/q, the factor of a client's change in line 6; unbiased since E[𝟙/q] = 1."""
+    return np.where(computed, 1.0 / np.asarray(compute_prob, dtype=np.float64), 0.0)
 
 
-def accumulate(client_residual: FloatArray, grads: FloatArray, step: Number) -> FloatArray:
-    """Return b = e − (η·𝟙/q)·g (line 6), with step from `step_size`, shape (...)."""
-    return np.asarray(client_residual + np.asarray(step)[..., None] * grads)
+def accumulate(client_residual: FloatArray, change: FloatArray, factor: Number) -> FloatArray:
+    """Return b = e + (𝟙/q)·Δ (line 6), with the factor from `change_factor`, shape (...).
+
+    The paper's Δ is −η·g; see `flexfl.local`.
+    """
+    return np.asarray(client_residual + np.asarray(factor)[..., None] * change)
 
 
 def equal_weights(clients: int) -> FloatArray:

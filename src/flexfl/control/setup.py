@@ -23,7 +23,9 @@ from flexfl.control.queues import VirtualQueue
 from flexfl.control.shared import CHARGED, SharedQueues
 from flexfl.control.timing import Timing
 from flexfl.costs.base import CostModel
+from flexfl.costs.gradients import OfGradients, of_gradients
 from flexfl.learning_rate import Constant, Factor, Schedule, factor_of
+from flexfl.local import LocalWork, OneGradient
 from flexfl.streams import Entities, Streams
 
 
@@ -43,6 +45,7 @@ class Setup:
         clock: of the run; of a simulation, its `Timing` until it has `started`.
         duration: seconds by the clock after which the run ends, if T iterations have not ended it.
         schedule: of the learning rate.
+        local: what a client computes in an iteration; set by `with_local`, which also counts its gradients.
     """
 
     policy: Policy
@@ -56,11 +59,26 @@ class Setup:
     clock: Clock = field(default_factory=NoClock)
     duration: float = math.inf
     schedule: Schedule = field(default_factory=Constant)
+    local: LocalWork = field(default_factory=OneGradient)
 
     @property
     def factor(self) -> Factor:
         """η_t/η of the schedule, by iteration."""
         return factor_of(self.schedule, self.iterations)
+
+    def with_local(self, local: LocalWork) -> Setup:
+        """Return the same for clients that do this work, whose costs and times are those of one gradient."""
+
+        def counted(models: Mapping[str, Any]) -> dict[str, Any]:
+            one = models.get("compute")
+            whole = {"compute": of_gradients(one, local.gradients)} if isinstance(one, CostModel) else {}
+            return {**models, **whole}
+
+        joint = {name: replace(budget, costs=counted(budget.costs)) for name, budget in self.joint.items()}
+        clock = self.clock
+        if isinstance(clock, Timing):
+            clock = replace(clock, models=counted(clock.models))
+        return replace(self, local=local, costs=counted(self.costs), joint=joint, clock=clock)
 
     def started(self, clients: int, dim: int) -> Setup:
         """Return the same with a clock of its own for a simulation of N clients and D parameters."""
@@ -73,11 +91,15 @@ class Setup:
         return replace(self, importance=importance(weights))
 
     def parts(self) -> dict[str, object]:
-        """Return policies, costs and compressors by name, those of joint budgets and of the clock too."""
+        """Return policies, costs and compressors by name, those of joint budgets and of the clock too.
+
+        Costs of computing are those of one gradient.
+        """
         timed = self.clock.models if isinstance(self.clock, Timing) else {}
         policies = self.policy.policies if isinstance(self.policy, ByKnob) else {}
-        return {
+        parts: dict[str, object] = {
             "policy": self.policy,
+            "train.local": self.local,
             **{f"policy.{knob}": policy for knob, policy in policies.items()},
             **{f"costs.{knob}": cost for knob, cost in self.costs.items()},
             **{f"compress.{role}": compressor for role, compressor in self.compressors.items()},
@@ -89,6 +111,7 @@ class Setup:
             **{f"clock.{knob}": time for knob, time in timed.items()},
             "schedule": self.schedule,
         }
+        return {name: part.one if isinstance(part, OfGradients) else part for name, part in parts.items()}
 
     def joint_queues(self, who: Entities | None = None) -> JointQueues:
         """Return the queues of the joint budgets: all of them, or one client's.

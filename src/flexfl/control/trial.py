@@ -19,6 +19,7 @@ from flexfl.control.timing import Timing, seconds_of
 from flexfl.costs.base import CostModel
 from flexfl.counting import Counts, size_in
 from flexfl.errors import CostError, DecisionError, Fault, InputError, RuleError, ScheduleError, in_words
+from flexfl.local import Array, first_memory
 from flexfl.parameters import KNOBS
 from flexfl.streams import Entities, Moment, Streams
 
@@ -43,9 +44,9 @@ def check_setup(setup: Setup, clients: int, dim: int) -> None:
         faults += [] if knob == "compute" else _compressor(setup, moment)
         if not faults:  # else they would show here again
             faults += _policy(replace(setup, streams=streams), moment)
-    faults += _times(setup, clients, dim) + _schedule(setup)
+    faults += _times(setup, clients, dim) + _schedule(setup) + _local(setup)
     if faults:
-        raise InputError(faults, "the costs, the policy and the compressors")
+        raise InputError(faults, "the costs, the policy, the compressors and the local work")
 
 
 def _attempt(field: str, rule: str, thing: object, remedy: str, work: Callable[[], None]) -> list[Fault]:
@@ -95,6 +96,31 @@ def _times(setup: Setup, clients: int, dim: int) -> list[Fault]:
         remedy = "see flexfl.costs.Cost: amounts are arrays, their last axes the entities"
         faults += _attempt(f"clock.{knob}", rule, model, remedy, work)
     return faults
+
+
+def _local(setup: Setup) -> list[Fault]:
+    """Return the fault of local work whose change, of one client or two, is not of the shape of x."""
+
+    def work() -> None:
+        local = copy.deepcopy(setup.local)
+        asked: list[int] = []
+
+        def gradient(y: Array, k: int) -> Array:
+            asked.append(k)
+            return y + 1.0
+
+        for shape in ((3,), (2, 3)):
+            x = np.ones(shape)
+            delta, memory = local.change(gradient, x, 0.1, first_memory(local, x))
+            if np.shape(delta) != shape:
+                raise ValueError(f"the change has shape {np.shape(delta)}, the parameters {shape}")
+            if memory.keys() != first_memory(local, x).keys():
+                raise ValueError(f"begin returned {list(first_memory(local, x))}, change {list(memory)}")
+        if asked and not 0 <= min(asked) <= max(asked) < local.gradients:
+            raise ValueError(f"it asked for minibatch {max(asked)} of {local.gradients}")
+
+    rule, remedy = "must return a change of the shape of x, and its memory", "see flexfl.LocalWork"
+    return _attempt("train.local", rule, setup.local, remedy, work)
 
 
 def _schedule(setup: Setup) -> list[Fault]:

@@ -68,6 +68,10 @@ class Scaled:
     def monotone(self) -> bool:
         return bool(getattr(self.cost, "monotone", False))
 
+    @property
+    def breakpoints(self) -> FloatArray:
+        return np.asarray(getattr(self.cost, "breakpoints", ()))
+
     def __call__(self, amount: Number | Count) -> FloatArray:
         return np.asarray(self.factor * self.cost(amount))
 

@@ -12,7 +12,9 @@ from flexfl.streams import Streams
 PADDING = 4
 
 
-def crop_flip(images: Tensor, clients: IntArray, total: int, streams: Streams, iteration: int) -> Tensor:
+def crop_flip(
+    images: Tensor, clients: IntArray, total: int, streams: Streams, iteration: int, step: int = 0
+) -> Tensor:
     """Crop images at random after padding by 4, and flip them horizontally with probability 1/2.
 
     Args:
@@ -21,8 +23,9 @@ def crop_flip(images: Tensor, clients: IntArray, total: int, streams: Streams, i
         total: Number of all clients.
         streams: The run's random streams.
         iteration: The iteration, which selects the stream.
+        step: The local step of the iteration, likewise.
     """
-    drawn = streams.generator("augment", iteration).random((3, total))[:, clients]
+    drawn = streams.generator("augment", iteration, step).random((3, total))[:, clients]
     shift = np.minimum((drawn[:2] * (2 * PADDING + 1)).astype(int), 2 * PADDING) - PADDING
     height, width = images.shape[-2:]
     out = torch.zeros_like(images)

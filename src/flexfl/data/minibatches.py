@@ -49,13 +49,29 @@ class Minibatches:
     def draw(self, clients: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield the next batch of each of `clients`, grouped by B: (clients (M,), samples (M, B))."""
         used = self.used[clients]
+        self.used[clients] = used + 1
+        yield from self._numbered(clients, used)
+
+    def by_size(self, clients: IntArray) -> Iterator[IntArray]:
+        """Yield `clients` grouped by B."""
+        for size in self._orders:
+            group = clients[self._batch[clients] == size]
+            if len(group):
+                yield group
+
+    def ahead(self, clients: IntArray, steps: int) -> IntArray:
+        """Return the batch so many after the next one of each of `clients`, which have one B: (M, B)."""
+        [(_, samples)] = self._numbered(clients, self.used[clients] + steps)
+        return samples
+
+    def _numbered(self, clients: IntArray, used: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield batch number `used`, (M,), of each of `clients`, grouped by B."""
         epoch, place = np.divmod(used, self._per_epoch[clients])
         new = (epoch != self._epoch[clients]).nonzero()[0]
         for client, new_epoch in zip(clients[new].tolist(), epoch[new].tolist(), strict=True):
             order = self._epoch_order(client, new_epoch)
             self._orders[order.shape[1]][self._row[client], : len(order)] = order
             self._epoch[client] = new_epoch
-        self.used[clients] = used + 1
         for size, order in self._orders.items():
             group, places = clients, place
             if len(self._orders) > 1:

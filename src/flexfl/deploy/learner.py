@@ -19,8 +19,8 @@ from flexfl.streams import Streams
 from flexfl.trees import call, converted, rows
 
 Vector = NDArray[Any]
-Augment = Callable[[torch.Tensor, IntArray, int, Streams, int], torch.Tensor]
-"""Varies samples: minibatches (M, B, …) of M clients, which these are, N, streams, iteration."""
+Augment = Callable[[torch.Tensor, IntArray, int, Streams, int, int], torch.Tensor]
+"""Varies samples: minibatches (M, B, …) of M clients, which these are, N, streams, iteration, local step."""
 
 
 class Learner:
@@ -56,18 +56,19 @@ class Learner:
         self._batches = Minibatches(data.parts, batch_size, streams, first=place)
         self._evaluate = Evaluator(model, loss, data)
 
-    def gradient(self, params: Vector, used: int, iteration: int) -> tuple[Vector, float]:
-        """Return g_n(x), (D,), on minibatch number `used`, and its loss."""
+    def gradient(self, params: Vector, used: int, iteration: int, step: int = 0) -> tuple[Vector, float]:
+        """Return g_n(x), (D,), on minibatch number `used` in a local step of an iteration, and its loss."""
         self._set(params)
         samples = torch.from_numpy(self._batches.peek(0, used))
+        now = iteration, step
         device, dtype = self.model.params.device, self.model.params.dtype
         x = rows(self.data.train_x, samples)
         if self._augment is not None:
-            x = self._augment(x[None], np.array([self._place]), self._clients, self._streams, iteration)[0]
+            x = self._augment(x[None], np.array([self._place]), self._clients, self._streams, *now)[0]
         x = converted(x, device, dtype)
         whole = self.data.train_y is self.data.train_x
         y = x if whole else converted(rows(self.data.train_y, samples), device, dtype)
-        seed_generator(self._streams.torch_seed(f"dropout/{self._place}", iteration), device)
+        seed_generator(self._streams.torch_seed(f"dropout/{self._place}", *now), device)
         loss = self._loss(call(self.model.module, x), y)
         grads = torch.autograd.grad(loss, self._trained, allow_unused=True, materialize_grads=True)
         return torch.cat([grad.reshape(-1) for grad in grads]).cpu().numpy(), float(loss.detach())

@@ -18,6 +18,7 @@ from flexfl.deploy.protocol import Client, Hello, Question, Ready, Restarted, Sq
 from flexfl.deploy.protocol.store import InUseError
 from flexfl.deploy.settings import SiteSettings
 from flexfl.errors import CostError, DecisionError, NonFiniteError, ScheduleError, in_words
+from flexfl.local import ClientWork
 from flexfl.streams import Entities
 from flexfl.trees import size
 from flexfl.wire.envelope import unseal
@@ -99,6 +100,7 @@ class Site:
             joint,
             job.setup.clock,
             watch,
+            ClientWork(job.setup.local),
         )
         self._folder.mkdir(parents=True, exist_ok=True)
         self._store = SqliteStore(self._folder / f"{job.run}.sqlite")

@@ -198,6 +198,8 @@ def _notes(
         notes.append(f"computing was looked at for the first {len(alone.probs)} of {T} iterations")
     if trial is None:
         notes.append("without a trial nothing is known of messages and residuals")
+    if (kind := spec.train.local["kind"]) != "gradient":
+        notes.append(f"Theorem 1 is of one gradient in a computation: for {kind} its terms bound nothing")
     if spec.train.learning_rate == AUTO or spec.train.schedule["kind"] != "constant":
         notes.append("the learning rate changes: Theorem 1 is shown for the largest that it may have")
     if spec.data.augment != "none":

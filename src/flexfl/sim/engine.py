@@ -8,6 +8,7 @@ place, selection by threshold in fused passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,23 +22,23 @@ from flexfl.control.timing import VirtualClock
 from flexfl.data.minibatches import Minibatches
 from flexfl.errors import NonFiniteError
 from flexfl.learning_rate import LearningRate
+from flexfl.local import OneGradient
 from flexfl.mapped import leave_memory
 from flexfl.models.flat import own_generator, seed_generator
 from flexfl.sim.averaged import Averaged
+from flexfl.sim.entering import enter
 from flexfl.sim.flight import InFlight
-from flexfl.sim.gradients import OnePass, Outer, OverSamples, Pieces, Recheck, Vmapped, choose
+from flexfl.sim.gradients import Pieces, Recheck, choose, clients_at_once
 from flexfl.sim.gradients.recheck import RECHECK, RECHECK_RATE
+from flexfl.sim.local import LocalSteps, Zeros
 from flexfl.sim.plain_residuals import residuals_for
 from flexfl.sim.problem import Problem as Problem
-from flexfl.sim.vectors import numpy_dtype, on_host, some_rows
+from flexfl.sim.vectors import on_host, some_rows
 from flexfl.state import State, restore_all, state_of
 from flexfl.streams import Entities
 from flexfl.trees import Tree, converted, gathered
 
-_PIECE_BYTES = 16 * 2**20
-_GRADIENT_BYTES = 64 * 2**20
-_ACTIVATION_BYTES = 32 * 2**20
-_VMAP_BYTES = 256 * 2**20
+_ROW_BYTES = 64 * 2**20
 
 Lap = Callable[[str], None]
 
@@ -52,6 +53,7 @@ class Engine:
         kernels: str | None = None,
         residuals: NDArray[Any] | None = None,
         gradients: str = "auto",
+        zeros: Zeros | None = None,
     ) -> None:
         """Set up the first iteration.
 
@@ -60,6 +62,7 @@ class Engine:
             kernels: "numba" or "torch"; by default numba for a model on the CPU.
             residuals: where e is kept, (N, D) zeros; by default an array in memory.
             gradients: the path by which gradients are made (`gradients.choose`).
+            zeros: makes what local work remembers, (N, …); by default in memory.
         """
         self._problem, self._streams = problem, problem.streams
         self._batches = Minibatches(problem.data.parts, problem.batch_size, self._streams)
@@ -79,7 +82,6 @@ class Engine:
         self._uplink = setup.sender("uplink", everyone, self.dim, self.joint)
         self._downlink = setup.sender("downlink", server, self.dim, self.joint)
         self._by_numba = (kernels or ("numba" if x.device.type == "cpu" else "torch")) == "numba"
-        self._itemsize, self._dtype = x.element_size(), numpy_dtype(x)
         self._x: Any = x.numpy() if self._by_numba else x
         e: Any = residuals if residuals is not None else x.new_zeros((self.clients, self.dim))
         r: Any = torch.zeros_like(x)
@@ -91,9 +93,9 @@ class Engine:
         self._rate = LearningRate(problem.learning_rate, setup.factor)
         self.average = Averaged(self._x) if problem.average else None
         self.iteration = 0
-        self._choose_gradients(gradients)
+        self._choose_gradients(gradients, zeros)
 
-    def _choose_gradients(self, wanted: str) -> None:
+    def _choose_gradients(self, wanted: str, zeros: Zeros | None) -> None:
         # Two clients, as many samples of each: enough to tell clients from a mixture.
         pair = np.array([0, self.clients - 1])
         drawn = [self._batches.peek(int(n), 0) for n in pair]
@@ -102,8 +104,11 @@ class Engine:
         with own_generator():  # a model may draw random numbers while it is tried
             seed_generator(0, self._device)
             self.gradients = choose(self._problem.model, self._problem.loss, *example, wanted)
-            self._chunk = self._clients_at_once(*example)
+            params, B = self._problem.model.params, self._problem.batch_size
+            self._chunk = clients_at_once(self.gradients, params, B, *example)
         self._draws = self.gradients.draws
+        is_papers = type(self._problem.setup.local) is OneGradient
+        self._local = None if is_papers else LocalSteps(self._problem, example, wanted, zeros)
         self.recheck: Recheck | None = Recheck(
             self.gradients, self._problem.model, self._problem.loss, self._streams
         )
@@ -123,7 +128,7 @@ class Engine:
         computing = self._compute.decide(t, away)  # P3.1, (16), line 5
         lap("who computes")
         self._b.expect(*self._uplink.prepare(t))
-        loss = self._accumulate(computing, eta, lap)  # line 6: b = e − (η·𝟙/q)·g
+        loss = self._accumulate(computing, eta, lap)  # line 6: b = e + (𝟙/q)·Δ, where Δ = −η·g
         up = self._uplink.decide(t, self._b, away)  # P3.2, (17)
         self._refuse_non_finite("client {}", "the gradient", self._b.energy)
         lap("what to send")
@@ -192,11 +197,11 @@ class Engine:
         return on_host(self._b.vectors)
 
     def conserved(self) -> FloatArray:
-        """x + r + Σ w·(e + in flight), (D,): moves only by the applied gradients, whatever was sent."""
+        """x + r + Σ w·(e + in flight), (D,): moves only by the applied changes, whatever was sent."""
         total = self.params + self.server_residual.astype(np.float64)
         total += self._flight.total(self._problem.weights)
         residuals = self.client_residual
-        for rows in some_rows(residuals, _GRADIENT_BYTES):
+        for rows in some_rows(residuals, _ROW_BYTES):
             total += self._problem.weights[rows] @ residuals[rows].astype(np.float64)
             leave_memory(residuals)
         return np.asarray(total)
@@ -211,6 +216,7 @@ class Engine:
             "server_knowledge": self._a.knowledge(),
             "batches_used": self._batches.used,
             "iteration": np.array([self.iteration]),
+            **({} if self._local is None else self._local.state()),
         } | state_of(**self._knobs)
 
     @property
@@ -236,13 +242,15 @@ class Engine:
         self._x[:] = self._native(state["params"])
         self._a.vectors[:] = self._native(state["server_residual"])
         e = self._b.vectors
-        for rows in some_rows(e, _GRADIENT_BYTES):
+        for rows in some_rows(e, _ROW_BYTES):
             e[rows] = self._native(state["client_residual"][rows])
             leave_memory(state["client_residual"])
             if isinstance(e, np.ndarray):
                 leave_memory(e)
         self._b.recall(state["client_knowledge"])
         self._a.recall(state["server_knowledge"])
+        if self._local is not None:
+            self._local.restore(state, some_rows(e, _ROW_BYTES))
         self._batches.used[:] = state["batches_used"]
         self.iteration = int(state["iteration"][0])
 
@@ -255,28 +263,52 @@ class Engine:
         self.gradients.release()
 
     def _accumulate(self, computing: Computing, eta: float, lap: Lap) -> float:
-        """Add −(η/q)·g to the residual of each client that computes; return the mean of their losses."""
-        clients = computing.computed.nonzero()[0]
+        """Add Δ/q to the residual of each client that computes; return the mean of their losses."""
+        clients, total = computing.computed.nonzero()[0], 0.0
         if not len(clients):
             return float("nan")
-        step = -eta / computing.prob  # of those who compute: 𝟙 = 1
-        total = 0.0
         if self._draws:
             seed_generator(self._streams.torch_seed("dropout", self.iteration), self._device)
         picked = self._pick(clients)
+        if self._local is not None:
+            return self._accumulate_work(self._local, clients, eta, 1.0 / computing.prob, picked, lap)
+        step = -eta / computing.prob  # of those who compute: 𝟙 = 1
         for group, samples in self._batches.draw(clients):
             for begin in range(0, len(group), self._chunk):
                 part = slice(begin, begin + self._chunk)
                 x, y = self._minibatch(group[part], samples[part])
                 lap("minibatches")
-                if picked is None:
-                    pieces, loss = self.gradients(x, y)
-                else:
-                    pieces, loss = self._checked_gradients(picked, group[part], x, y)
+                pieces, loss = self._gradients_at_x(picked, group[part], x, y)
                 lap("gradients")
-                self._enter(group[part], step[group[part]], pieces)
+                enter(self._b, self._problem.model, group[part], step[group[part]], pieces)
                 total += loss
                 lap("residuals")
+        return total / len(clients)
+
+    def _accumulate_work(
+        self,
+        local: LocalSteps,
+        clients: IntArray,
+        eta: float,
+        factor: FloatArray,
+        picked: int | None,
+        lap: Lap,
+    ) -> float:
+        """The same for local work other than the paper's: several steps, or with a memory."""
+        total, at_once = 0.0, min(self._chunk, local.at_once)
+        for group in self._batches.by_size(clients):
+            for begin in range(0, len(group), at_once):
+                rows = group[begin : begin + at_once]
+                minibatch, at_x = (
+                    partial(self._step_minibatch, rows),
+                    partial(self._gradients_at_x, picked, rows),
+                )
+                pieces, loss = local.change(rows, eta, minibatch, at_x)
+                lap("gradients")
+                enter(self._b, self._problem.model, rows, factor[rows], pieces)
+                total += loss
+                lap("residuals")
+        self._batches.used[clients] += local.local.gradients
         return total / len(clients)
 
     def _pick(self, clients: IntArray) -> int | None:
@@ -285,51 +317,21 @@ class Engine:
             return None
         return self.recheck.pick(clients, self.iteration)
 
-    def _checked_gradients(self, picked: int, clients: IntArray, x: Tree, y: Tree) -> tuple[Pieces, float]:
-        assert self.recheck is not None
+    def _gradients_at_x(
+        self, picked: int | None, clients: IntArray, x: Tree, y: Tree
+    ) -> tuple[Pieces, float]:
+        """Return the gradients at x of these clients, that of the picked one checked."""
+        if picked is None or self.recheck is None:
+            return self.gradients(x, y)
         probe = self.recheck.probe(picked, clients, x, y, self.iteration)  # before the pass may change x
         pieces, loss = self.gradients(x, y)
         self.recheck.compare(probe, pieces)
         return pieces, loss
 
-    def _enter(self, rows: IntArray, step: FloatArray, pieces: Pieces) -> None:
-        """b[rows] += step·g, parameter by parameter."""
-        model, factor, into = self._problem.model, step.astype(self._dtype), self._b
-        into.entering(rows)
-        for name, place in zip(model.names, model.slices, strict=True):
-            piece = pieces[name]
-            if isinstance(piece, Outer):
-                into.add_outer(rows, place.start, factor, self._given(piece.x), self._given(piece.g))
-                continue
-            if isinstance(piece, OverSamples):
-                into.add_over_samples(rows, place.start, factor, self._given(piece.g))
-                continue
-            size = (place.stop - place.start) * self._itemsize
-            at_once = max(1, _PIECE_BYTES // size)
-            for begin in range(0, len(rows), at_once):
-                part = slice(begin, begin + at_once)
-                grads = piece.dense(part)
-                into.add(rows[part], place.start, factor[part], self._given(grads.reshape(len(grads), -1)))
-        into.entered(rows)
+    def _step_minibatch(self, clients: IntArray, step: int) -> tuple[Tree, Tree]:
+        return self._minibatch(clients, self._batches.ahead(clients, step), step)
 
-    def _given(self, tensor: Tensor) -> Any:
-        """As the kernels take it."""
-        return tensor.contiguous().numpy() if self._by_numba else tensor
-
-    def _clients_at_once(self, x: Tree, y: Tree) -> int:
-        """So many that gradients and activations stay within bounds; fixed, for the sake of resuming."""
-        most = _GRADIENT_BYTES // (self._itemsize * self.dim)
-        if isinstance(self.gradients, OnePass):
-            self.gradients(x[:1], y[:1])
-            self.gradients.release()  # what is held before the first step may never be given back
-            numbers = self.gradients.activation_numbers * self._problem.batch_size // x.shape[1]
-            most = min(most, _ACTIVATION_BYTES // max(1, self._itemsize * numbers))
-        elif isinstance(self.gradients, Vmapped):  # of a frozen network with few trained weights, most of all
-            numbers = self.gradients.saved_per_sample(x, y) * self._problem.batch_size
-            most = min(most, _VMAP_BYTES // max(1, self._itemsize * numbers))
-        return max(1, most)
-
-    def _minibatch(self, clients: IntArray, samples: IntArray) -> tuple[Tree, Tree]:
+    def _minibatch(self, clients: IntArray, samples: IntArray, step: int = 0) -> tuple[Tree, Tree]:
         chosen = torch.from_numpy(samples.reshape(-1)).to(self._device)
         if not self._plain:
             x = gathered(self._train_x, chosen, samples.shape)
@@ -338,7 +340,7 @@ class Engine:
         x = self._train_x.index_select(0, chosen).view(*samples.shape, *self._train_x.shape[1:])
         y = self._train_y.index_select(0, chosen).view(*samples.shape, *self._train_y.shape[1:])
         if self._problem.augment is not None:
-            x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration)
+            x = self._problem.augment(x, clients, self.clients, self._streams, self.iteration, step)
         return x, y
 
     def _refuse_non_finite(self, who: str, what: str, energy: FloatArray) -> None:

@@ -18,6 +18,7 @@ from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError
 from flexfl.identity import Identity, objects_of
 from flexfl.learning_rate import Schedule
+from flexfl.local import LocalWork
 from flexfl.models.build import Accuracy, Loss
 from flexfl.parameters import plain
 from flexfl.registry import GIVEN, is_given, is_import_path
@@ -40,6 +41,7 @@ class Objects:
     costs: dict[str, CostModel] = field(default_factory=dict)
     compressors: dict[str, Compressor] = field(default_factory=dict)
     times: dict[str, CostModel] = field(default_factory=dict)
+    local: LocalWork | None = None
     schedule: Schedule | None = None
 
 
@@ -67,6 +69,8 @@ def resolve(
                 objects.times[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "compress" and isinstance(value, Compressor):
                 objects.compressors[knob], table[knob] = copy.deepcopy(value), _named("kind", value)
+            elif name == "train" and knob == "local" and isinstance(value, LocalWork):
+                objects.local, table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "train" and knob == "schedule" and isinstance(value, Schedule):
                 objects.schedule, table[knob] = copy.deepcopy(value), _named("kind", value)
             elif name == "control" and knob == "policy" and isinstance(value, Policy):
@@ -95,6 +99,7 @@ def describe(spec: Spec, problem: Problem, objects: Objects) -> Identity:
     given = [f"costs.{knob}" for knob in objects.costs] + [f"compress.{role}" for role in objects.compressors]
     given += [f"clock.{knob}" for knob in objects.times]
     given += ["policy"] if objects.policy is not None else []
+    given += ["train.local"] if objects.local is not None else []
     given += ["schedule"] if objects.schedule is not None else []
     given += ["loss"] if objects.loss is not None else []
     given += ["accuracy"] if objects.accuracy is not None else []

@@ -15,7 +15,7 @@ from flexfl.models.build import Accuracy, Loss
 from flexfl.models.flat import FlatModel
 from flexfl.streams import Streams
 
-Augment = Callable[[Tensor, IntArray, int, Streams, int], Tensor]
+Augment = Callable[[Tensor, IntArray, int, Streams, int, int], Tensor]
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +104,8 @@ def simulate(
         observers: notified of what happens (`flexfl.Observer`).
         **sections: settings over those of the spec: budget={"uplink": 0.01}, train={"iterations": 500}, …
             costs={"uplink": …} may hold a `CostModel`, compress={"uplink": …} a `Compressor`,
-            control={"policy": …} a `Policy`, and train={"schedule": …} a `Schedule`, as objects.
+            control={"policy": …} a `Policy`, train={"schedule": …} a `Schedule`, and train={"local": …} a
+            `LocalWork`, as objects.
 
     Returns:
         The trained model and what was recorded.
@@ -179,7 +182,7 @@ def _prepare(spec: Spec, objects: Objects) -> Problem:
         remedy = "choose another cost, or run it with flexfl deploy"
         fault = Fault("costs.compute", rule, type(problem.setup.costs["compute"]).__name__, remedy)
         raise InputError([fault], "the costs")
-    own = objects.policy, objects.costs, objects.compressors, objects.times, objects.schedule
+    own = (objects.policy, objects.costs, objects.compressors, objects.times, objects.schedule, objects.local)
     if packages(spec) or any(own):
         check_setup(problem.setup, clients=data.clients, dim=flat.dim)
     check_budgets(problem.setup, data.clients, flat.dim)
@@ -213,6 +216,7 @@ def problem_of(
             policy=given.policy,
             compressors=given.compressors,
             times=given.times,
+            local=given.local,
             schedule=given.schedule,
         ),
         weights=data.weights(spec.data.weights),
@@ -236,8 +240,11 @@ def _run(
     """Train in a run directory, new or resumed; `lasting` is where observers may leave something."""
     # Before the directory: what fails here leaves nothing behind.
     kernels = None if spec.engine.kernels == "auto" else spec.engine.kernels
-    residuals = _residuals(spec, problem, out)
-    engine = Engine(problem, kernels=kernels, residuals=residuals, gradients=spec.engine.gradients)
+    zeros = None if spec.engine.residuals == "memory" else partial(_zeros_in_file, spec, out)
+    residuals = None if zeros is None else zeros((problem.data.clients, problem.model.dim))
+    engine = Engine(
+        problem, kernels=kernels, residuals=residuals, gradients=spec.engine.gradients, zeros=zeros
+    )
     data = problem.data
     identity = {"data": data.fingerprint(), "model": problem.model.fingerprint()}
     partition = Partition.of(data.parts, np.asarray(data.train_y), data.classes)
@@ -309,15 +316,13 @@ def _notes(spec: Spec, problem: Problem) -> list[str]:
     return [*spec.notes(), *problem.setup.unused_budgets(*sizes), *budget_notes(problem.setup, *sizes)]
 
 
-def _residuals(spec: Spec, problem: Problem, out: Path) -> NDArray[Any] | None:
+def _zeros_in_file(spec: Spec, out: Path, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return zeros in a file beside the run directory, on the disk that takes its checkpoints, too."""
-    if spec.engine.residuals == "memory":
-        return None
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.is_dir())
     try:
-        return mapped_zeros((problem.data.clients, problem.model.dim), spec.engine.dtype, folder)
+        return mapped_zeros(shape, spec.engine.dtype, folder)
     except OSError as error:
-        size = problem.data.clients * problem.model.dim * problem.model.params.element_size() / 1e9
+        size = math.prod(shape) * np.dtype(spec.engine.dtype).itemsize / 1e9
         rule = f"needs {size:.1f} GB of disk in {folder} ({error.strerror})"
         remedy = "free some space, or choose another out=…"
         raise InputError([Fault("engine.residuals", rule, "file", remedy)]) from error

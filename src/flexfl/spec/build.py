@@ -15,6 +15,7 @@ from flexfl.control.trial import check_setup as check_setup
 from flexfl.costs import CostModel
 from flexfl.errors import Fault, InputError, within
 from flexfl.learning_rate import SCHEDULES, Constant, Schedule
+from flexfl.local import LocalWork
 from flexfl.parameters import KNOBS
 from flexfl.registry import is_given, is_import_path
 from flexfl.results.accounts import form_of
@@ -29,6 +30,7 @@ _REMEDIES: dict[type, str] = {
     CostModel: "give it a method at(moment), see flexfl.costs.CostModel",
     Policy: "give it the methods compute_rule(scope) and send_rule(scope), see flexfl.control.Policy",
     Compressor: "give it the methods offers and compress, see flexfl.compress.Compressor",
+    LocalWork: "give it gradients, a whole number, and the method change, see flexfl.LocalWork",
     Observer: "subclass flexfl.results.observer.Observer",
     Schedule: "give it a method factor(t, T), see flexfl.learning_rate.Schedule",
 }
@@ -51,6 +53,21 @@ def build_policy(spec: Spec, given: Policy | None = None) -> Policy:
     return ByKnob(dict.fromkeys(KNOBS, whole) | policies) if policies else whole
 
 
+def build_local(spec: Spec, given: LocalWork | None = None) -> LocalWork:
+    """Return what a client computes in an iteration; `given` instead of the spec's.
+
+    Raises:
+        InputError: own work does not say how many gradients it takes.
+    """
+    passed = {} if given is None else {"local": given}
+    local: LocalWork = _build_all(spec, "train", LocalWork, passed, only="local")["local"]
+    taken = local.gradients
+    if isinstance(taken, bool) or not isinstance(taken, int) or taken < 1:
+        rule, remedy = "must take a whole number of gradients ≥ 1", "set its attribute gradients"
+        raise InputError([Fault("train.local", rule, taken, remedy)])
+    return local
+
+
 def build_trackers(spec: Spec) -> list[Observer]:
     """Return the trackers, in the order of the spec."""
     return list(_build_all(spec, "track", Observer).values())
@@ -58,8 +75,8 @@ def build_trackers(spec: Spec) -> list[Observer]:
 
 def build_schedule(spec: Spec, given: Schedule | None = None) -> Schedule:
     """Return the schedule of the learning rate; `given` is the one passed in Python."""
-    built = _build_all(spec, "train", Schedule, {} if given is None else {"schedule": given})
-    schedule: Schedule = built["schedule"]
+    passed = {} if given is None else {"schedule": given}
+    schedule: Schedule = _build_all(spec, "train", Schedule, passed, only="schedule")["schedule"]
     return schedule
 
 
@@ -77,9 +94,10 @@ def build_setup(
     compressors: Mapping[str, Compressor] | None = None,
     times: Mapping[str, CostModel] | None = None,
     clock: Clock | None = None,
+    local: LocalWork | None = None,
     schedule: Schedule | None = None,
 ) -> Setup:
-    """Return what decides, charges and compresses in a run.
+    """Return what decides, computes, charges and compresses in a run.
 
     Args:
         spec: the settings.
@@ -89,6 +107,7 @@ def build_setup(
         compressors: passed in Python, by role, instead of the spec's.
         times: of the virtual clock, passed in Python, by knob, instead of the spec's.
         clock: of the run; by default the spec's virtual one.
+        local: passed in Python instead of the spec's.
         schedule: of the learning rate, passed in Python instead of the spec's.
 
     Raises:
@@ -107,6 +126,7 @@ def build_setup(
         duration=math.inf if spec.train.duration is None else spec.train.duration,
         schedule=build_schedule(spec, schedule),
     )
+    setup = setup.with_local(build_local(spec, local))
     _prepare(setup, spec.data.clients)
     return setup
 
@@ -136,12 +156,17 @@ def build_clock(
 
 
 def _build_all(
-    spec: Spec, section: str, protocol: type, given: Mapping[str, Any] | None = None
+    spec: Spec, section: str, protocol: type, given: Mapping[str, Any] | None = None, *, only: str = ""
 ) -> dict[str, Any]:
-    """Return the members that a section names, by their place in it; checked, and so are those given."""
+    """Return the members that a section names, by their place in it; checked, and so are those given.
+
+    `only` is a place, where a section has members of several families.
+    """
     built = {}
     for field, family, table in members({section: getattr(spec, section)}):
         place = field.removeprefix(section).removeprefix(".")
+        if only not in ("", place):
+            continue
         is_passed = given is not None and place in given
         thing = given[place] if given is not None and is_passed else family.make(table, field)
         if not isinstance(thing, protocol) or isinstance(thing, type):

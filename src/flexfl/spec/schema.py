@@ -77,7 +77,7 @@ class Spec(BaseModel):
         for name in ("clock", "compress", "track", "deploy"):
             if getattr(self, name) == Spec.model_fields[name].default:
                 del plain[name]
-        for name in ("schedule", "average"):
+        for name in ("schedule", "average", "local"):
             if getattr(self.train, name) == getattr(Spec.model_fields["train"].default, name):
                 del plain["train"][name]
         return plain

@@ -16,6 +16,7 @@ from flexfl.data.catalogue import DATASETS
 from flexfl.data.partition import FIELD, PARTITIONS
 from flexfl.errors import Fault, InputError, nearest
 from flexfl.learning_rate import AUTO, SCHEDULES
+from flexfl.local import LOCAL_WORK
 from flexfl.models import NETWORKS
 from flexfl.parameters import KNOBS, Measure, Positive, Rule, Whole, above_zero, absolute, fault, is_number
 from flexfl.registry import Family, for_pydantic, is_given, one_of
@@ -23,6 +24,7 @@ from flexfl.results.trackers import TRACKERS
 
 FAMILIES: dict[str, tuple[Family, dict[str, Any]]] = {
     "data.partition": (PARTITIONS, {"kind": "one-class"}),
+    "train.local": (LOCAL_WORK, {"kind": "gradient"}),
     "train.schedule": (SCHEDULES, {"kind": "constant"}),
     "control": (POLICIES, {"policy": "online"}),
     **{f"control.{knob}": (POLICIES, {}) for knob in KNOBS},
@@ -146,6 +148,8 @@ class TrainSpec(Section):
         learning_rate: η; "auto" follows the message rate: min(0.1, 0.85 · messages per client and iteration).
         schedule: how η changes over the T iterations: a name, or a table with a kind and its options.
         average: also form, evaluate and keep the averaged model x̄ ← x̄ + 10/(t+10)·(x − x̄).
+        local: what a client computes in an iteration. A computation of H gradients uses H minibatches and
+            costs H times what one gradient costs.
         seed: of everything that is drawn.
         evaluate_every: iterations between two evaluations on the training and test set.
     """
@@ -156,6 +160,7 @@ class TrainSpec(Section):
     learning_rate: Annotated[Any, BeforeValidator(_learning_rate)] = 0.1
     schedule: Annotated[dict[str, Any], _member("train.schedule")] = {}
     average: bool = False
+    local: Annotated[dict[str, Any], _member("train.local")] = {}
     seed: Annotated[int, Whole(0, "any number below 2⁶⁴", most=2**64 - 1)] = 1
     evaluate_every: Annotated[int, Whole(1, "the paper evaluates every 50 iterations")] = 50
 
@@ -249,7 +254,7 @@ class EngineSpec(Section):
         device: by torch's name: cpu, cuda, cuda:N or mps.
         kernels: of the residuals: numba's on the host, torch's on any device.
         gradients: how the clients' gradients are taken; auto takes one pass where the network allows it.
-        residuals: where the N × D residuals lie.
+        residuals: where the N × D residuals lie, and what local work remembers.
         dtype: of parameters and residuals.
         threads: cores to use; all if left out.
         checkpoint_every: iterations between two checkpoints.

@@ -59,7 +59,7 @@ class Client:
         dim: D.
         dtype: of the parameters.
         average: form the averaged model x̄, too: from the same updates, as the server does.
-        ledger: also keep the sum of all steps −(η/q)·g that it has taken, so that anyone can check that
+        ledger: also keep the sum of all steps (1/q)·Δ that it has taken, so that anyone can check that
             nothing is lost: x + r + Σ w·(e + in flight) = x₀ + Σ w·steps.
         new_life: returns a number that no other life has.
 
@@ -196,7 +196,7 @@ class Client:
                 steps = steps + (result.accumulated - e)
             e = result.residual
             metrics |= result.metrics
-            state = replace(state, used=state.used + result.computed, pending=encode(result.message))
+            state = replace(state, used=state.used + result.minibatches, pending=encode(result.message))
             if sent := bool(state.pending):
                 state = replace(state, number=state.number + 1, made_in=t)
         names = self.trainer.totalled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexfl.algorithm.steps import accumulate, step_size
+from flexfl.algorithm.steps import accumulate, change_factor
 from flexfl.clock import Clock, NoClock
 from flexfl.compress.message import Message
 from flexfl.control.allowance import RemoteAllowance
@@ -21,11 +22,12 @@ from flexfl.control.queues import RemoteQueue
 from flexfl.control.shared import FIRST, JOINT, JOINT_SPENT, LEFT
 from flexfl.deploy.protocol.messages import SPENT
 from flexfl.errors import NonFiniteError
+from flexfl.local import ClientWork, OneGradient
 from flexfl.state import State, restore_all, state_of
 
 Vector = NDArray[Any]
-Gradient = Callable[[Vector, int, int], tuple[Vector, float]]
-"""g_n(x): parameters, minibatches used so far, iteration → (D,), and the loss of the minibatch."""
+Gradient = Callable[[Vector, int, int, int], tuple[Vector, float]]
+"""g_n(x): parameters, which minibatch, iteration, local step → (D,), and the loss of the minibatch."""
 Evaluate = Callable[[Vector], dict[str, float]]
 """The metrics of a model over all samples of a client."""
 
@@ -38,7 +40,8 @@ class StepResult:
         message: v.
         accumulated: b, (D,).
         residual: e after the iteration, (D,).
-        computed: whether a minibatch was used.
+        computed: whether the client has computed.
+        minibatches: how many it has used for that.
         metrics: by the names of `results.columns`.
     """
 
@@ -46,12 +49,13 @@ class StepResult:
     accumulated: Vector
     residual: Vector
     computed: bool
+    minibatches: int
     metrics: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """What a client computes and decides with; all that it remembers is in its knobs and joint queues.
+    """What a client computes and decides with; all that it remembers is in its knobs, queues and work.
 
     Attributes:
         compute: decides whether it computes.
@@ -62,6 +66,7 @@ class Trainer:
         joint: the queues of joint budgets that its decisions are charged to.
         clock: of the run, as this client sees it.
         stopwatch: what a computation takes is the difference of two readings; seconds, or joules.
+        work: what it computes in an iteration.
     """
 
     compute: Knob
@@ -72,6 +77,7 @@ class Trainer:
     joint: JointQueues | None = None
     clock: Clock = field(default_factory=NoClock)
     stopwatch: Callable[[], float] = lambda: time.perf_counter()
+    work: ClientWork = field(default_factory=lambda: ClientWork(OneGradient()))
 
     def step(self, t: int, x: Vector, e: Vector, used: int, eta: float) -> StepResult:
         """Run lines 5 to 8 of iteration t.
@@ -88,12 +94,13 @@ class Trainer:
         """
         computing = self.compute.decide(t)  # P3.1, (16), line 5
         metrics: dict[str, Any] = computing.record()
-        b = e
+        b, minibatches = e, 0
         if computing.computed:
             start = self.stopwatch()
-            g, metrics["batch_loss"] = self.gradient(x, used, t)
-            step = step_size(eta, computing.prob, computing.computed).astype(e.dtype)
-            b = accumulate(e, g, step)  # line 6
+            delta, metrics["batch_loss"] = self._change(t, x, used, eta)
+            minibatches = self.work.local.gradients
+            factor = change_factor(computing.prob, computing.computed).astype(e.dtype)
+            b = accumulate(e, delta, factor)  # line 6
             spent = self.stopwatch() - start
             if self.compute.observe(spent):
                 metrics["compute_spent"] = spent
@@ -103,7 +110,19 @@ class Trainer:
         metrics |= sending.record()
         metrics["uplink_objective"] = np.square(e, dtype=np.float64).sum()
         metrics |= self._first_prices() | self._close_joint()
-        return StepResult(message, b, e, bool(computing.computed), metrics)
+        return StepResult(message, b, e, bool(computing.computed), minibatches, metrics)
+
+    def _change(self, t: int, x: Vector, used: int, eta: float) -> tuple[Vector, float]:
+        """Return Δ, (D,), and the mean loss of its minibatches, each before its step."""
+        losses: list[float] = []
+
+        def gradient(y: Vector, k: int) -> Vector:
+            g, loss = self.gradient(y, used + k, t, k)
+            losses.append(loss)
+            return g
+
+        delta = self.work.change(gradient, x, eta)
+        return delta, float(np.mean(losses)) if losses else math.nan
 
     def resend(self, t: int, components: int, nbytes: int) -> dict[str, Any]:
         """Pay for an earlier message that is sent once more in iteration t, and do nothing else.
@@ -174,4 +193,5 @@ class Trainer:
 
     @property
     def _memories(self) -> dict[str, object]:
-        return {"compute": self.compute, "uplink": self.uplink, "joint": self.joint, "clock": self.clock}
+        knobs = {"compute": self.compute, "uplink": self.uplink, "joint": self.joint}
+        return knobs | {"clock": self.clock, "local": self.work}

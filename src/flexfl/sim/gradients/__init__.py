@@ -11,6 +11,7 @@ from flexfl.errors import Fault, InputError
 from flexfl.models.build import Loss
 from flexfl.models.flat import FlatModel
 from flexfl.sim.gradients.apart import loss_may_draw, why_not_apart
+from flexfl.sim.gradients.chunks import clients_at_once
 from flexfl.sim.gradients.general import Looped, Vmapped
 from flexfl.sim.gradients.one_pass import Chain, OnePass
 from flexfl.sim.gradients.pieces import Outer, OverSamples, Pieces
@@ -32,6 +33,7 @@ __all__ = [
     "Recheck",
     "Vmapped",
     "choose",
+    "clients_at_once",
 ]
 
 log = logging.getLogger("flexfl")

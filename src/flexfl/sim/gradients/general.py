@@ -12,8 +12,8 @@ from flexfl.sim.gradients.pieces import Dense, Pieces
 from flexfl.trees import Tree, arguments, rows, size
 
 
-class _General:
-    """What both paths share: the loss of one client as a function of the parameters."""
+class General:
+    """What these paths share: the loss of one client as a function of the parameters."""
 
     draws = True
     activation_numbers = 0
@@ -68,7 +68,7 @@ def _locations(module: nn.Module) -> dict[str, str]:
     }
 
 
-class Vmapped(_General):
+class Vmapped(General):
     """All clients at once, for modules that vmap can trace."""
 
     name = "vmap"
@@ -79,7 +79,7 @@ class Vmapped(_General):
         return {name: Dense(g) for name, g in grads.items()}, float(losses.sum())
 
 
-class Looped(_General):
+class Looped(General):
     """One client after another, by plain autograd: slow, and right for every module."""
 
     name = "loop"

@@ -32,46 +32,52 @@ class Trial:
         x: inputs (M, B, …) of at least two clients.
         y: labels (M, B, …).
 
+    Attributes:
+        model: the copy.
+
     Raises:
         InputError: if a buffer of the module changes in training.
     """
 
     def __init__(self, model: FlatModel, loss: Loss, x: Tree, y: Tree) -> None:
-        self._model = FlatModel(copy.deepcopy(model.module).cpu(), torch.float64)
+        self.model = FlatModel(copy.deepcopy(model.module).cpu(), torch.float64)
         self._loss = loss
         self._x, self._y = (converted(tree, "cpu", torch.float64) for tree in (x, y))
-        for part in self._model.module.modules():
+        for part in self.model.module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.p = 0.0
-        before = {name: buffer.clone() for name, buffer in self._model.module.named_buffers()}
+        before = {name: buffer.clone() for name, buffer in self.model.module.named_buffers()}
         with torch.no_grad():
             # The paths replace buffers while they call the module, and put them back after.
-            call(self._model.module, copies(rows(self._x, 0)))
-        self._expected = self._gradients(Looped(self._model, loss))
+            call(self.model.module, copies(rows(self._x, 0)))
+        self._expected = self._gradients(Looped(self.model, loss))
         self._refuse_changed(before)
-        again = self._gradients(Looped(self._model, loss))
-        if differing(again, self._expected, self._model.params, _TOLERANCE):
-            self._model.module.eval()
-            self._expected = self._gradients(Looped(self._model, loss))
+        again = self._gradients(Looped(self.model, loss))
+        if differing(again, self._expected, self.model.params, _TOLERANCE):
+            self.model.module.eval()
+            self._expected = self._gradients(Looped(self.model, loss))
 
     def why_not(self, kind: type[OnePass | Vmapped], tolerance: float = _TOLERANCE) -> str | None:
         """Say why this kind of path does not give the loop's gradients; None if it does."""
-        path = kind(self._model, self._loss)
+        path = kind(self.model, self._loss)
         try:
-            name = differing(self._gradients(path), self._expected, self._model.params, tolerance)
+            name = differing(self._gradients(path), self._expected, self.model.params, tolerance)
         except Exception as error:  # whatever a user's module may raise when it is traced
             return str(error).splitlines()[0] if str(error) else type(error).__name__
         finally:
             path.release()
         return None if name is None else f"its gradient of {name} differs from the loop's"
 
+    def samples(self) -> tuple[Tree, Tree]:
+        """Return x and y, on a copy: a module may work on its input in place."""
+        return copies(self._x), self._y
+
     def _gradients(self, path: OnePass | Vmapped | Looped) -> Gradients:
-        # On a copy: a module may work on its input in place.
-        pieces, _ = path(copies(self._x), self._y)
+        pieces, _ = path(*self.samples())
         return {name: piece.dense(slice(None)) for name, piece in pieces.items()}
 
     def _refuse_changed(self, before: dict[str, Tensor]) -> None:
-        for name, buffer in self._model.module.named_buffers():
+        for name, buffer in self.model.module.named_buffers():
             if not torch.equal(buffer, before[name]):
                 rule = "may not change while a client trains: clients would share it unseen"
                 remedy = "freeze it, or normalise without running statistics (nn.GroupNorm)"
