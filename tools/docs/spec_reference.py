@@ -20,6 +20,7 @@ from flexfl.costs.traces import TRACES
 from flexfl.costs.transfer import LINK_TIMES
 from flexfl.data.partition import PARTITIONS
 from flexfl.deploy.settings import SITE_FILE, SiteSettings
+from flexfl.learning_rate import SCHEDULES
 from flexfl.models.build import MODELS
 from flexfl.parameters import Measure, Rule, Whole
 from flexfl.registry import Family
@@ -31,6 +32,11 @@ from flexfl.spec.sections import FAMILIES
 FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
     "Networks": (MODELS, "model.name", "Options are set in `[model.options]`."),
     "Partitions": (PARTITIONS, "data.partition.kind", "A name alone will do where no option is needed."),
+    "Schedules": (
+        SCHEDULES,
+        "train.schedule.kind",
+        "A name alone will do where no option is needed. p is the share of the run that is over.",
+    ),
     "Policies": (POLICIES, "control.policy", "Parameters stand beside `policy` in `[control]`."),
     "Costs of computing": (COMPUTE_COSTS, "costs.compute.kind", ""),
     "Costs of sending": (MESSAGE_COSTS, "costs.uplink.kind, costs.downlink.kind", ""),
