@@ -5,8 +5,8 @@
 
 `simulate` takes a spec by name or file, or your own model, data, costs, policies and compressors as objects;
 `Federated` holds data by client; `Run` reads a run directory. The protocols for members of your own are
-`CostModel`, `Policy`, `Compressor` and `Observer`; `flexfl.testing` checks them. Every error that is raised
-on purpose is a `FlexFLError`. On the command line: flexfl --help.
+`CostModel`, `Policy`, `Compressor`, `Schedule` and `Observer`; `flexfl.testing` checks them. Every error that
+is raised on purpose is a `FlexFLError`. On the command line: flexfl --help.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flexfl.errors import FlexFLError as FlexFLError
     from flexfl.errors import FlexFLWarning as FlexFLWarning
     from flexfl.errors import InputError as InputError
+    from flexfl.learning_rate import Schedule as Schedule
     from flexfl.local import LocalWork as LocalWork
     from flexfl.results.observer import Observer as Observer
     from flexfl.results.run import Run as Run
@@ -46,6 +47,7 @@ _HOMES = {
     "Result": "flexfl.sim.run",
     "Run": "flexfl.results.run",
     "RunInterruptedError": "flexfl.sim.train",
+    "Schedule": "flexfl.learning_rate",
     "simulate": "flexfl.sim.run",
 }
 
@@ -62,6 +64,7 @@ __all__ = [
     "Result",
     "Run",
     "RunInterruptedError",
+    "Schedule",
     "__version__",
     "simulate",
 ]

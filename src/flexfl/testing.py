@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from flexfl.compress import Compressor, Message, Offers, PlainVectors, Random, TopK
 from flexfl.control import Budget, Knob, Policy, Sender, Setup
 from flexfl.costs import ConstantCompute, ConstantMessage, CostModel
+from flexfl.learning_rate import Schedule, factor_of
 from flexfl.results.observer import Observer, Progress, RunInfo
 from flexfl.state import has_memory
 from flexfl.streams import Entities, Moment, Streams
@@ -36,6 +37,7 @@ __all__ = [
     "check_observer",
     "check_partition",
     "check_policy",
+    "check_schedule",
 ]
 
 _CLIENTS, _DIM, _ITERATIONS = 4, 30, 12
@@ -103,6 +105,19 @@ def check_policy(make: Callable[[], Policy]) -> None:
     _decisions(make(), Entities.all_clients(_CLIENTS), 0.05, _Pairs())
 
     _check_knob_memory(make)
+
+
+def check_schedule(make: Callable[[], Schedule]) -> None:
+    """Check a schedule: a finite factor > 0 for every iteration, the same from every object, in any order.
+
+    Args:
+        make: returns a fresh schedule.
+    """
+    for T in (1, 2, 7, 100):
+        factors = [factor_of(make(), T)(t) for t in range(T)]
+        one = make()
+        again = [float(one.factor(t, T)) for t in reversed(range(T))]
+        assert factors == again[::-1], "a factor must depend on t and T alone: every client has its object"
 
 
 def check_compressor(make: Callable[[], Compressor]) -> None:

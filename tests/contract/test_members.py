@@ -14,6 +14,7 @@ from flexfl.compress import COMPRESSORS, Message, Offers
 from flexfl.control import POLICIES, Rule
 from flexfl.costs import COMPUTE_COSTS, MESSAGE_COSTS, ConstantMessage
 from flexfl.data.partition import PARTITIONS
+from flexfl.learning_rate import SCHEDULES
 from flexfl.local import LOCAL_WORK, LocalSGD
 from flexfl.models.build import MODELS
 from flexfl.results.trackers import TRACKERS
@@ -25,6 +26,7 @@ from flexfl.testing import (
     check_observer,
     check_partition,
     check_policy,
+    check_schedule,
 )
 
 NEEDED = {"randomised": {"send_ratio": 0.1}, "periodic": {"send_every": 3}, "top-k": {"send_ratio": 0.2}} | {
@@ -94,6 +96,11 @@ def test_compressors(kind, table):
     check_compressor(maker(COMPRESSORS, kind, table))
 
 
+@pytest.mark.parametrize(("kind", "table"), cases(SCHEDULES))
+def test_schedules(kind, table):
+    check_schedule(maker(SCHEDULES, kind, table))
+
+
 @pytest.mark.parametrize(("kind", "table"), cases(LOCAL_WORK))
 def test_local_work(kind, table):
     check_local_work(maker(LOCAL_WORK, kind, table))
@@ -158,6 +165,21 @@ class Selfish(ConstantMessage):
 def test_a_wrong_cost_is_found(member, message):
     with pytest.raises(AssertionError, match=message):
         check_cost(member)
+
+
+class Tiring:
+    """A schedule that remembers how often it was asked."""
+
+    asked = 0
+
+    def factor(self, t, T):
+        self.asked += 1
+        return 1.0 / self.asked
+
+
+def test_a_schedule_with_a_memory_is_found():
+    with pytest.raises(AssertionError, match="t and T alone"):
+        check_schedule(Tiring)
 
 
 class Lossy(OneMagnitude):

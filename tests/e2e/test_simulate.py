@@ -16,7 +16,9 @@ from flexfl.costs import Affine, ConstantMessage, Linear, MeasuredCompute
 from flexfl.errors import CostError, NonFiniteError, RunDirectoryError
 from flexfl.evaluate import Evaluator
 from flexfl.models.flat import FlatModel
+from flexfl.report import write_report
 from flexfl.report.groups import group_runs
+from flexfl.results.export import export_run
 from flexfl.results.store import MetricStore
 from flexfl.spec import load_spec
 
@@ -630,3 +632,61 @@ def test_what_is_charged_keeps_to_the_budget_where_what_is_spent_does_not():
     assert not own["agree"]
     linear = simulate(**settings).summary["average_cost"]["compute"]
     assert linear["agree"]
+
+
+class Halving:
+    """A schedule of one's own."""
+
+    def factor(self, t, T):
+        return 0.5 ** (t / T)
+
+
+def test_schedules_the_averaged_model_and_what_is_recorded_of_them(tmp_path):
+    class Crash(flexfl.Observer):
+        def iteration(self, progress, record):
+            if progress.iteration == 7:
+                raise OSError("gone")
+
+    train = TRAIN | {"schedule": Halving(), "average": True}
+    engine = {"dtype": "float64", "checkpoint_every": 4}
+    more = {"control": {"policy": "price"}, "model": network(), "engine": engine}
+    with pytest.raises(OSError, match="gone"):
+        simulate(train=train, out=tmp_path / "run", observers=[Crash()], **more)
+    resumed = simulate(train=train, out=tmp_path / "run", resume=True, **more)
+    result = simulate(train=train, **more)
+    assert np.array_equal(resumed.params, result.params)
+    assert np.array_equal(resumed.average, result.average)
+    np.testing.assert_allclose(result.run.iterations["learning_rate"], 0.1 * 0.5 ** (np.arange(12) / 12))
+    assert result.summary["learning_rate"] == pytest.approx(0.1 * 0.5 ** (11 / 12))
+    plain = simulate(train=train | {"average": False}, **more)
+    assert np.array_equal(plain.params, result.params)  # it changes nothing else
+    assert plain.average is plain.averaged_model is plain.summary["average_test_accuracy"] is None
+
+    module = result.averaged_model
+    assert np.array_equal(torch.cat([p.reshape(-1) for p in module.parameters()]).detach(), result.average)
+    with torch.no_grad():
+        right = (module(DATA.test_x.double()).argmax(dim=1) == DATA.test_y).double().mean()
+    assert result.summary["average_test_accuracy"] == pytest.approx(float(right))
+    assert not np.array_equal(result.average, result.params)
+    evaluations = resumed.run.evaluations
+    assert np.isfinite(evaluations["average_test_loss"]).all()
+    assert evaluations["average_test_loss"][0] == evaluations["test_loss"][0]  # x̄ = x before the first
+
+    [written, *_] = export_run(tmp_path / "run", tmp_path / "tables", "csv")
+    assert "average_test_accuracy" in written.read_text().splitlines()[0].split(",")
+    page = write_report([tmp_path / "run"], tmp_path / "report").read_text(encoding="utf-8")
+    assert "Dashed line: averaged model." in page
+    assert "<small>averaged " in page
+    with pytest.raises(RunDirectoryError, match="schedule"):
+        simulate(train=train | {"schedule": "wsd"}, out=tmp_path / "run", resume=True, **more)
+
+
+def test_a_schedule_that_cannot_be_is_refused_before_the_start():
+    class Zero:
+        def factor(self, t, T):
+            return 1.0 - t / (T - 1)
+
+    with pytest.raises(flexfl.InputError, match=r"must give a finite factor > 0, got 0\.0 in iteration 11"):
+        simulate(train=TRAIN | {"schedule": Zero()})
+    with pytest.raises(flexfl.InputError, match="must be a Schedule, got 'the class Zero'"):
+        simulate(train=TRAIN | {"schedule": Zero})

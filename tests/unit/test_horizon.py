@@ -106,6 +106,15 @@ def test_a_hard_budget_depends_on_the_length_of_a_run() -> None:
     assert not plans_for_end(with_budget(uplink=0.1, hard=False))
 
 
+@pytest.mark.parametrize(
+    ("schedule", "plans"),
+    [("constant", False), ("wsd", True), ({"kind": "step"}, True), ("my_schedules:Own", True)],
+)
+def test_a_schedule_depends_on_the_length_of_a_run(schedule: Any, plans: bool) -> None:
+    control = {"control": {"policy": "online"}}
+    assert plans_for_end(parse(TINY | control | {"train": {"schedule": schedule}})) is plans
+
+
 def test_a_policy_that_cannot_be_imported_is_told_by_its_own_run(tmp_path: Path) -> None:
     assert run(cell(tmp_path, "my_policies:Planning", 4))["state"] == "done"
     missing = cell(tmp_path, "my_policies:Missing", 2)

@@ -37,6 +37,7 @@ from flexfl.deploy.protocol.history import History
 from flexfl.deploy.protocol.messages import REFUSED
 from flexfl.deploy.protocol.store import pack_state, unpack_state
 from flexfl.errors import FlexFLError, NonFiniteError
+from flexfl.learning_rate import LearningRate
 from flexfl.local import ClientMomentum, ClientWork
 from flexfl.streams import Entities, Moment, Streams
 from flexfl.wire import WireError, encode
@@ -624,3 +625,45 @@ def test_a_weight_that_would_spoil_what_a_client_decides_is_refused(importance: 
     fields = {"run": RUN, "place": 1, "clients": 4, "importance": importance}
     with pytest.raises(WireError):
         Hello.of(unseal(seal("hello", fields, [b""])))
+
+
+# A learning rate that follows the messages, and the averaged model ---------------------------------
+
+
+def test_a_rate_that_follows_the_messages_comes_with_the_question() -> None:
+    def server(store: Memory) -> Server:
+        downlink = make_setup().sender("downlink", Entities.the_server(), DIM)
+        rate = LearningRate("auto", lambda t: 0.5)
+        return Server(RUN, {"a": 0.5, "b": 0.5}, store, np.zeros(DIM), downlink, rate=rate, average=True)
+
+    store = Memory()
+    own, client = server(store), make_client()
+    client.trainer = replace(client.trainer, learning_rate=lambda t: None)
+    client._averages = True
+    asked = Question.decode(own.questions()["a"])
+    assert asked.learning_rate == pytest.approx(0.05)
+    with pytest.raises(ProtocolError, match="a was sent no learning rate"):
+        client.reply(replace(asked, learning_rate=None))
+    own.receive("a", client.reply(asked))
+    assert own.close()["learning_rate"] == asked.learning_rate
+    np.testing.assert_allclose(own.params, 0.5 * 0.05 * np.ones(DIM))  # a gradient of −1, a weight of a half
+    rate = 0.1 / 0.85
+    rate = 0.5 * 0.85 * min(0.1 / 0.85, rate + (0.5 - rate) / 10.9)  # one of two has sent
+    assert Question.decode(own.questions()["a"]).learning_rate == pytest.approx(rate)
+    again = server(store)  # from its disk
+    assert Question.decode(again.questions()["a"]).learning_rate == pytest.approx(rate)
+    np.testing.assert_array_equal(again.average, own.params)  # after one iteration
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1e300, 1, "fast"])
+def test_a_learning_rate_that_cannot_be_is_refused(rate: Any) -> None:
+    question = Question(RUN, 0, 0, (), b"", Acknowledgement(), learning_rate=rate)
+    with pytest.raises(WireError, match="wrong value in learning_rate"):
+        Question.decode(question.encode())
+
+
+def test_a_whole_model_without_its_average_is_refused() -> None:
+    client = make_client()
+    client._averages = True
+    with pytest.raises(ProtocolError, match=f"of {DIM} numbers of type float64; it has {2 * DIM}"):
+        client.answer(make_server().questions()["a"])

@@ -117,6 +117,19 @@ def test_numbers_come_back_as_they_were(store: MetricStore) -> None:
         assert_array_equal(evaluations[name], [evaluation(0)[name], np.nan])
 
 
+def test_a_run_of_an_earlier_version_is_read_and_not_resumed(store: MetricStore) -> None:
+    store.add_iteration(record(0))
+    store.add_evaluation(0, evaluation(0))
+    store.commit()
+    store._db.execute("ALTER TABLE iterations DROP COLUMN learning_rate")
+    store._db.execute("ALTER TABLE evaluations DROP COLUMN average_test_loss")
+    assert np.isnan(store.iterations()["learning_rate"]).all()
+    assert_array_equal(store.iterations()["senders"], [record(0)["senders"]])
+    assert_array_equal(store.evaluations()["seconds"], [evaluation(0)["seconds"]])
+    with pytest.raises(RunDirectoryError, match="without average_test_loss, learning_rate; it can be read"):
+        store.check()
+
+
 def test_nan_is_kept_as_nothing_to_tell(store: MetricStore) -> None:
     """A knob without a queue has no queue length."""
     store.add_iteration({**record(0), "compute_queue": np.full(CLIENTS, np.nan), "batch_loss": math.nan})

@@ -33,7 +33,11 @@ from flexfl.spec.sections import FAMILIES
 FAMILY_PAGES: dict[str, tuple[Family, str, str]] = {
     "Networks": (MODELS, "model.name", "Options are set in `[model.options]`."),
     "Partitions": (PARTITIONS, "data.partition.kind", "A name alone will do where no option is needed."),
-    "Schedules": (SCHEDULES, "train.schedule.kind", "A name alone will do where no parameter is needed."),
+    "Schedules": (
+        SCHEDULES,
+        "train.schedule.kind",
+        "A name alone will do where no option is needed. p is the share of the run that is over.",
+    ),
     "Local work": (LOCAL_WORK, "train.local.kind", "A name alone will do where no parameter is needed."),
     "Policies": (POLICIES, "control.policy", "Parameters stand beside `policy` in `[control]`."),
     "Costs of computing": (COMPUTE_COSTS, "costs.compute.kind", ""),

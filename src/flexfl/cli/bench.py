@@ -29,7 +29,9 @@ def bench(
     ] = "100,1000,10000",
     compressor: Annotated[
         list[str] | None,
-        typer.Option("--compressor", metavar="KIND", help="Compare a compressor with top-k, and measure no more."),
+        typer.Option(
+            "--compressor", metavar="KIND", help="Compare a compressor with top-k, and measure no more."
+        ),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the results to this file, too.")

@@ -43,6 +43,7 @@ NEAR = 0.01
 """A message at the edge of a bin that is so near to being worth it, as a share of what it takes off ‖b‖², is
 looked at more closely: one more or less component may make it worth it."""
 
+
 @dataclass(frozen=True)
 class Levels:
     """Send the k largest components with b bits each: a sign, and one of L = 2^(b−1) magnitudes.
@@ -72,8 +73,7 @@ class Levels:
         )
 
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
-        """Return the amount with the least objective: k at every edge of a bin with every L, then near the best.
-        """
+        """Return the amount with the least objective: k at every edge of a bin with every L, then near the best."""
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
         none = np.zeros(1, dtype=np.int64)
@@ -150,7 +150,7 @@ def fitting(vector: FloatArray, bins: IntArray) -> BoolArray:
 
 
 def cells_of(bins: IntArray, levels: int) -> IntArray:
-    """Return the cell of each component that is sent, given their bins: L cells from the lowest to the highest.
+    """Return the cell of each component that is sent, given their bins, lowest to highest in L cells.
 
     >>> cells_of(np.array([3, 4, 5, 6]), 2)
     array([0, 0, 1, 1])

@@ -129,7 +129,9 @@ class PlainVectors:
     def sizes_of(self, components: IntArray) -> NDArray[Any]:
         if self.counts == "components":
             return np.asarray(components)
-        return size_in(self.counts, components, least_bytes(self._compressor, components, self.dim, self._rows.dtype))
+        return size_in(
+            self.counts, components, least_bytes(self._compressor, components, self.dim, self._rows.dtype)
+        )
 
     @property
     def searching(self) -> bool:
@@ -139,7 +141,8 @@ class PlainVectors:
     def _largest(self, components: IntArray) -> IntArray:
         """Return the largest amounts with no more than so many components, of a `Searchable` compressor."""
         found = [
-            self._searchable(n).at_most(self._rows[n], k) for n, k in enumerate(components.reshape(-1).tolist())
+            self._searchable(n).at_most(self._rows[n], k)
+            for n, k in enumerate(components.reshape(-1).tolist())
         ]
         return np.array(found, dtype=np.int64).reshape(self.shape)
 

@@ -28,7 +28,9 @@ class PacedSend(Savings):
         self.ratio = ratio
 
     def decide(self, cost: Cost, choices: Choices, moment: Moment) -> IntArray:
-        possible = pays(cost(choices.sizes_of(np.ones(moment.shape, dtype=np.int64))), self.available)  # others need not be looked at
+        possible = pays(
+            cost(choices.sizes_of(np.ones(moment.shape, dtype=np.int64))), self.available
+        )  # others need not be looked at
         amounts = self.wanted(choices, moment, possible)
         return np.where(pays(price_of(cost, choices, amounts), self.available), amounts, 0)
 

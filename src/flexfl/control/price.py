@@ -78,9 +78,9 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     flat = ratio.reshape(-1), spent.reshape(-1), energy.reshape(-1)
     for place in np.flatnonzero(wanted).tolist():
         offers = choices.offers(place)
-        costs = cost_of_some(cost, np.array([place]), energy.shape)(
-            offers.sizes(choices.counts)[:, None]
-        )[:, 0]
+        costs = cost_of_some(cost, np.array([place]), energy.shape)(offers.sizes(choices.counts)[:, None])[
+            :, 0
+        ]
         extra, gained = costs - costs[0], flat[2][place] - offers.kept
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where((extra > 0) & np.isfinite(extra), gained / extra, 0.0)

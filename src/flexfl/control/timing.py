@@ -195,9 +195,7 @@ class VirtualClock:
         self._flying, self._slow = (np.array(state[name], dtype=bool) for name in ("flying", "slow"))
 
 
-def seconds_of(
-    time: Any, amount: IntArray, nbytes: IntArray, counts: Counts = "components"
-) -> FloatArray:
+def seconds_of(time: Any, amount: IntArray, nbytes: IntArray, counts: Counts = "components") -> FloatArray:
     """Return the seconds of decisions: by their bytes where the time goes by these, else by the amount."""
     by_bytes = getattr(time, "of_bytes", None)
     size = size_in(counts, amount, nbytes)

@@ -205,7 +205,5 @@ class DeviceMessage:
             mine = fleet.of(moment)
             rate, radio = fleet.uplink[mine], fleet.radio[mine]
         each = 8.0 * (radio if self.unit == "joule" else 1.0) / rate
-        beta, gamma = message_parts(
-            moment, self.counts, self.bytes_per_component, self.bytes_per_message
-        )
+        beta, gamma = message_parts(moment, self.counts, self.bytes_per_component, self.bytes_per_message)
         return Affine(np.asarray(beta * each), np.asarray(gamma * each))

@@ -68,8 +68,8 @@ class MeasuredMessage:
     `per_component` is the first guess of γ̂: a value of four bytes and one for its place. With `count` =
     "link", in a deployment whose machine counts them, bytes are those on the link: what transport, TLS,
     acknowledgements and heartbeats add is estimated (`costs.link`), and charged as counted. Elsewhere, and
-    with "payload", they are those of the message. With `counts` = "bytes" nothing is guessed: what is planned
-    with is the size of each message that could be sent, which `levels` needs to weigh components against bits.
+    with "payload", they are those of the message. With `counts` = "bytes" nothing is guessed: plans go by the
+    size of each message that could be sent, which `levels` needs to weigh components against bits.
     """
 
     unit: ClassVar[str] = "byte"

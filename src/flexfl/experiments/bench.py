@@ -130,15 +130,21 @@ def compressors(
         watches = {}
         for name in ("top-k", *(name for name in names if name != "top-k")):
             counts = "components" if name == "top-k" else "bits"
-            up, down = {"kind": "fading", "counts": counts}, {"kind": "fading", "factor": 0.2, "counts": counts}
+            up, down = (
+                {"kind": "fading", "counts": counts},
+                {"kind": "fading", "factor": 0.2, "counts": counts},
+            )
             change = {
                 "control": {"policy": "price"},
                 "costs": {"uplink": up, "downlink": down},
-                "compress": dict.fromkeys(("uplink", "downlink"), {"kind": name}),
+                "compress": {role: {"kind": name} for role in ("uplink", "downlink")},
             }
             watches[name] = _Stopwatch(_warm(_problem(SHAPES[shape], clients, change)))
         rounds = [
-            {name: [watch.step() for _ in range(max(2, iterations // _ROUNDS))] for name, watch in watches.items()}
+            {
+                name: [watch.step() for _ in range(max(2, iterations // _ROUNDS))]
+                for name, watch in watches.items()
+            }
             for _ in range(_ROUNDS)
         ]
         return [

@@ -40,9 +40,7 @@ def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
 
 
 @njit(parallel=True, cache=True)
-def histograms(
-    vectors: Array, bits: Array, shift: int, rows: Array, bins: int
-) -> tuple[Array, Array]:
+def histograms(vectors: Array, bits: Array, shift: int, rows: Array, bins: int) -> tuple[Array, Array]:
     """Number, sum of magnitudes and sum of squares of the components of each row in each bin, (M, bins, 3).
 
     Bin n has the magnitudes whose upper bits are top − (bins − 1) + n, where top (M,) are those of the
@@ -86,8 +84,9 @@ def _upper_cells(
 ) -> tuple[float, float, int]:
     """What all cells but the lowest leave behind, Σ log2 n_c!, and the bin at which they begin.
 
-    The L cells, a power of 2, are over the `span` highest bins; suffix are number, sum and squares of the components in
-    bins from each one on, (bins + 1, 3). Cell c begins at the first bin with (u − low)·L ≥ c·span.
+    The L cells, a power of 2, are over the `span` highest bins; suffix are number, sum and squares of the
+    components in bins from each one on, (bins + 1, 3). Cell c begins at the first bin with
+    (u − low)·L ≥ c·span.
     """
     end, shift = len(suffix) - 1, 0
     while 1 << shift < levels:
@@ -196,7 +195,7 @@ def within_bins(
     largest: float,
     longest: int,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """‖b − v‖² and bytes of the messages that end within the bins from high[i] down to low[i], for one L each.
+    """‖b − v‖² and bytes of messages that end within the bins from high[i] down to low[i], for one L each.
 
     Returns:
         k (M, longest), 0 where there are fewer; kept (M, longest), ∞ there; nbytes (M, longest); the

@@ -105,7 +105,9 @@ class LevelResiduals(Residuals):
         first = lowest + top - (BINS - 1)
         # All that are sent are above the cut; of those below it none is.
         cut = ((first.astype(word) << word(self._upper)) - word(1)).view(self._dtype)
-        sums = np.where(np.arange(BINS) >= lowest[:, None], histogram[..., 1], 0.0)[:, ::-1].cumsum(axis=1)[:, -1]
+        sums = np.where(np.arange(BINS) >= lowest[:, None], histogram[..., 1], 0.0)[:, ::-1].cumsum(axis=1)[
+            :, -1
+        ]
         near = np.flatnonzero(value < nothing + NEAR * taken)
         if len(near):
             high = ids[near, place[near]]
@@ -114,7 +116,9 @@ class LevelResiduals(Residuals):
             longest = (histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)).max()
             of_near = rows[near], top[near], high, low, histogram[near], energy[near]
             choice = (amounts[near] - 1) % len(self._choices)
-            found = level_kernels.within_bins(self._rows, *bits, *of_near, choice, *self._tables, int(longest))
+            found = level_kernels.within_bins(
+                self._rows, *bits, *of_near, choice, *self._tables, int(longest)
+            )
             closer = self._best(objective.of(near), *found[:3], choice)
             better = (closer[0] < value[near]) | ((closer[0] == value[near]) & (closer[1] < amounts[near]))
             for old, new in zip((value, amounts, kept, size), closer, strict=False):
@@ -253,7 +257,10 @@ def _below(magnitudes: NDArray[Any], place: IntArray) -> NDArray[Any]:
     NaN for a magnitude that is the same as the next one: which of them are sent is not said by a cut.
     """
     each = np.arange(len(place))
-    chosen, following = magnitudes[each, place], magnitudes[each, np.minimum(place + 1, magnitudes.shape[1] - 1)]
+    chosen, following = (
+        magnitudes[each, place],
+        magnitudes[each, np.minimum(place + 1, magnitudes.shape[1] - 1)],
+    )
     last = place == magnitudes.shape[1] - 1
     tied = np.where(last, False, chosen == following)
     return np.where(tied, np.nan, np.nextafter(chosen, magnitudes.dtype.type(0))).astype(magnitudes.dtype)

@@ -144,6 +144,8 @@ def _status_text(name: str, live: Live | None) -> str:
     parts = [f"{name}: {live.more['state']}", f"iteration {live.iteration} of {live.total}"]
     if (accuracy := live.evaluation.get("test_accuracy")) is not None:
         parts.append(f"test accuracy {accuracy:.3f}")
+    if (averaged := live.evaluation.get("average_test_accuracy")) is not None:
+        parts.append(f"averaged {averaged:.3f}")
     if present := live.more.get("present"):
         parts.append(f"participating: {', '.join(present)}")
     lines = [", ".join(parts)]
