@@ -1,9 +1,9 @@
 """Quantised top-k: the k largest components, each as its sign and one of L magnitudes, entropy-coded.
 
-The magnitudes from the smallest that is sent to the largest are divided into L cells, even in their logarithm;
-a component is sent as its cell, and arrives as the cell's mean. What that is off stays in the residual. How
-many components and how many levels are decided together: with n_c components in cell c, whose magnitudes have
-the sum S_c, the message takes Σ S_c²/n_c off ‖b‖², and has about
+The magnitudes from the smallest that is sent to the largest are divided into L cells, even in their
+logarithm; a component is sent as its cell, and arrives as the cell's mean. What that is off stays in the
+residual. How many components and how many levels are decided together: with n_c components in cell c, whose
+magnitudes have the sum S_c, the message takes Σ S_c²/n_c off ‖b‖², and has about
 
     log2 C(d, k) + k + log2 [(k + L − 1)! / ((L − 1)! Π n_c!)] + 16·L  bits.
 
@@ -73,7 +73,7 @@ class Levels:
         )
 
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
-        """Return the amount with the least objective: k at every edge of a bin with every L, then near the best."""
+        """Return the amount with the least objective: every L at every edge of a bin, then all k near the best."""
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
         none = np.zeros(1, dtype=np.int64)
@@ -95,7 +95,8 @@ class Levels:
 
         Also place and choice of the best of these, and whether it is better than the amount, or nearly.
         """
-        kept, nbytes = (found[:, choices] for found in sizes.at(k))
+        kept, nbytes = sizes.at(k)
+        kept, nbytes = kept[:, choices], nbytes[:, choices]
         value = weigh(np.repeat(k, len(choices)), nbytes.reshape(-1), kept.reshape(-1))
         found = int(np.argmin(value))
         place, choice = found // len(choices), int(choices[found % len(choices)])
@@ -141,7 +142,7 @@ def bins_of(vector: NDArray[Any]) -> IntArray:
     """Return the bin of each magnitude: its exponent and first digits, which are in order as bits are."""
     double = vector.dtype.itemsize == 8
     bits = np.abs(vector).view(np.uint64 if double else np.uint32)
-    return (bits >> bits.dtype.type((52 if double else 23) - DIGITS)).astype(np.int64)
+    return np.asarray(bits >> bits.dtype.type((52 if double else 23) - DIGITS), dtype=np.int64)
 
 
 def fitting(vector: FloatArray, bins: IntArray) -> BoolArray:
@@ -156,7 +157,7 @@ def cells_of(bins: IntArray, levels: int) -> IntArray:
     array([0, 0, 1, 1])
     """
     low, span = bins.min(), bins.max() - bins.min() + 1
-    return (bins - low) * levels // span
+    return np.asarray((bins - low) * levels // span)
 
 
 def means_of(magnitudes: FloatArray, codes: IntArray, levels: int) -> FloatArray:

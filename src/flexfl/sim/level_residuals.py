@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,26 @@ _BITS = 6.0
 """About what a component takes, with its place: the threshold that rows are measured against."""
 _AT_ONCE = 2**24
 """Components of rows that are looked at together: what is noted of them takes some ten megabytes."""
+
+
+@dataclass
+class _Best:
+    """The best messages of some rows: objective, amount, ‖b − v‖², bytes, and the place of their k, all (M,).
+
+    Attributes:
+        cut: what all that are sent are above.
+        sums: of the magnitudes that are sent.
+        lowest: the bin of the smallest.
+    """
+
+    value: FloatArray
+    amounts: IntArray
+    kept: FloatArray
+    nbytes: IntArray
+    place: IntArray
+    cut: FloatArray = field(default_factory=lambda: np.zeros(0))
+    sums: FloatArray = field(default_factory=lambda: np.zeros(0))
+    lowest: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 class LevelResiduals(Residuals):
@@ -91,60 +112,64 @@ class LevelResiduals(Residuals):
         return best, kept
 
     def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
-        rows = objective.places
+        rows, energy = objective.places, self._energy[objective.places]
         bits = self._bits(self._rows), self._upper
         histogram, top = level_kernels.histograms(self._rows, *bits, rows, BINS)
-        energy = self._energy[rows]
         ids, k, left, nbytes = level_kernels.at_edges(histogram, energy, reach, *self._tables)
-        nothing = objective.of_sizes(np.zeros((1, len(rows))), energy[None])[0]
-        edge = self._best(objective, k, left, nbytes)
-        value, amounts, kept, size, place = edge
-        taken = objective.of_sizes(np.zeros((1, len(rows))), (energy - kept)[None])[0]
-        word = self._bits(self._rows).dtype.type
-        lowest = ids[np.arange(len(rows)), place]
-        first = lowest + top - (BINS - 1)
-        # All that are sent are above the cut; of those below it none is.
-        cut = ((first.astype(word) << word(self._upper)) - word(1)).view(self._dtype)
-        sums = np.where(np.arange(BINS) >= lowest[:, None], histogram[..., 1], 0.0)[:, ::-1].cumsum(axis=1)[
-            :, -1
-        ]
-        near = np.flatnonzero(value < nothing + NEAR * taken)
+        best = self._best(objective, k, left, nbytes)
+        best.lowest = ids[np.arange(len(rows)), best.place]
+        # All that are sent are above the cut; of the others none is.
+        word = bits[0].dtype.type
+        least = (best.lowest + top - (BINS - 1)).astype(word) << word(self._upper)
+        best.cut = (np.maximum(least, word(1)) - word(1)).view(self._dtype)
+        sent = np.arange(BINS) >= best.lowest[:, None]
+        best.sums = np.where(sent, histogram[..., 1], 0.0).sum(axis=1)
+        none = np.zeros((1, len(rows)))
+        nothing = objective.of_sizes(none, energy[None])[0]
+        taken = objective.of_sizes(none, (energy - best.kept)[None])[0]
+        near = np.flatnonzero(best.value < nothing + NEAR * taken)
         if len(near):
-            high = ids[near, place[near]]
-            after = ids[near, np.minimum(place[near] + 1, ids.shape[1] - 1)]
-            low = np.where(after < 0, high, after)
-            longest = (histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)).max()
-            of_near = rows[near], top[near], high, low, histogram[near], energy[near]
-            choice = (amounts[near] - 1) % len(self._choices)
-            found = level_kernels.within_bins(
-                self._rows, *bits, *of_near, choice, *self._tables, int(longest)
-            )
-            closer = self._best(objective.of(near), *found[:3], choice)
-            better = (closer[0] < value[near]) | ((closer[0] == value[near]) & (closer[1] < amounts[near]))
-            for old, new in zip((value, amounts, kept, size), closer, strict=False):
-                old[near] = np.where(better, new, old[near])
-            at = np.arange(len(near)), closer[4]
-            cut[near] = np.where(better, _below(found[3], closer[4]), cut[near])
-            sums[near] = np.where(better, found[4][at], sums[near])
-            bins = bins_of(found[3][at]) - top[near] + BINS - 1
-            lowest[near] = np.where(better, bins, lowest[near])
-        sends = value < nothing
-        amounts, kept = np.where(sends, amounts, 0), np.where(sends, kept, energy)
-        self._found[rows], self._found_bytes[rows] = amounts, size
-        self._found_cut[rows], self._found_top[rows] = cut, top
-        if (senders := np.flatnonzero(sends)).size:
-            k, choice = np.divmod(amounts[senders] - 1, len(self._choices))
-            means = level_kernels.means_of(
-                histogram[senders],
-                lowest[senders],
-                k + 1,
-                sums[senders],
-                self._choices[choice],
-                self._cut,
-                self._largest,
-            )
+            self._look_closer(objective.of(near), near, best, ids, histogram, top)
+        sends = best.value < nothing
+        self._found[rows] = np.where(sends, best.amounts, 0)
+        self._found_bytes[rows], self._found_cut[rows], self._found_top[rows] = best.nbytes, best.cut, top
+        if len(senders := np.flatnonzero(sends)):
+            number, choice = np.divmod(best.amounts[senders] - 1, len(self._choices))
+            of_senders = histogram[senders], best.lowest[senders], number + 1, best.sums[senders]
+            means = level_kernels.means_of(*of_senders, self._choices[choice], self._cut, self._largest)
             self._found_means[rows[senders], : means.shape[1]] = means
-        return amounts, kept
+        return self._found[rows], np.where(sends, best.kept, energy)
+
+    def _look_closer(
+        self,
+        objective: Weighed,
+        near: IntArray,
+        best: _Best,
+        ids: IntArray,
+        histogram: FloatArray,
+        top: IntArray,
+    ) -> None:
+        """Try all k in the bins on both sides of the best edge, with its L; enter what is better."""
+        high = ids[near, best.place[near]]
+        after = ids[near, np.minimum(best.place[near] + 1, ids.shape[1] - 1)]
+        low = np.where(after < 0, high, after)
+        longest = (histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)).max()
+        choice = (best.amounts[near] - 1) % len(self._choices)
+        rows, bits = objective.places, (self._bits(self._rows), self._upper)
+        k, left, nbytes, last, sums = level_kernels.within_bins(
+            self._rows,
+            *bits,
+            *(rows, top[near], high, low, histogram[near], self._energy[rows], choice),
+            *self._tables,
+            int(longest),
+        )
+        found, each = self._best(objective, k, left, nbytes, choice), np.arange(len(near))
+        found.cut, found.sums = _below(last, found.place), sums[each, found.place]
+        found.lowest = bins_of(last[each, found.place]) - top[near] + BINS - 1
+        tied = (found.value == best.value[near]) & (found.amounts < best.amounts[near])
+        better = (found.value < best.value[near]) | tied
+        for name in ("value", "amounts", "kept", "nbytes", "cut", "sums", "lowest"):
+            getattr(best, name)[near] = np.where(better, getattr(found, name), getattr(best, name)[near])
 
     def _best(
         self,
@@ -153,11 +178,8 @@ class LevelResiduals(Residuals):
         left: FloatArray,
         nbytes: IntArray,
         choice: IntArray | None = None,
-    ) -> tuple[FloatArray, IntArray, FloatArray, IntArray, IntArray]:
-        """Return objective, amount, ‖b − v‖², bytes and place of the best of k, (M, A), of each row.
-
-        With every choice of L, (M, A, C), or one for each row.
-        """
+    ) -> _Best:
+        """Return the best of k, (M, A), of each row; with every choice of L, (M, A, C), or one for each row."""
         rows, number = len(k), len(self._choices) if choice is None else 1
         components = np.repeat(k, number, axis=1)
         left, nbytes = left.reshape(rows, -1), nbytes.reshape(rows, -1)
@@ -166,14 +188,15 @@ class LevelResiduals(Residuals):
         least, each = values.argmin(axis=1), np.arange(rows)
         place, found = np.divmod(least, number)
         amounts = (k[each, place] - 1) * len(self._choices) + (found if choice is None else choice) + 1
-        return values[each, least], amounts, left[each, least], nbytes[each, least], place
+        return _Best(values[each, least], amounts, left[each, least], nbytes[each, least], place)
 
     def everything(self) -> IntArray:
         return self.at_most(self._dim)
 
     def at_most(self, components: Count) -> IntArray:
         wanted = np.broadcast_to(components, self._shape).reshape(-1)
-        return (np.minimum(wanted, self._sendable()) * len(self._choices)).reshape(self._shape)
+        amounts = np.minimum(wanted, self._sendable()) * len(self._choices)
+        return np.asarray(amounts).reshape(self._shape)
 
     def _sendable(self) -> IntArray:
         """Return how many components of each row can be sent."""
