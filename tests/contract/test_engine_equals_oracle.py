@@ -36,6 +36,8 @@ COMPRESSED = {
     "uniform": {"kind": "uniform", "rounding": "stochastic"},
     "sign": {"kind": "sign"},
     "ternary": {"kind": "ternary"},
+    "levels": {"kind": "levels"},
+    "levels, 3 bits": {"kind": "levels", "bits": 3},
     "of one's own": "examples.own_compressor:OneMagnitude",
 }
 
