@@ -179,6 +179,7 @@ def test_axes_have_names_and_units(tmp_path: Path) -> None:
 
 # Methods -------------------------------------------------------------------------------------
 
+
 def file(tmp_path: Path, text: str, name: str = "mine.toml") -> str:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
