@@ -116,7 +116,7 @@ def test_in_float32(policy, costs, budget):
 @pytest.mark.parametrize("policy", ["online", "randomised", "full"])
 @pytest.mark.parametrize("costs", ["the paper's", "packets"])
 def test_every_compressor(compress, policy, costs):
-    """A value halfway between two of its form may tip with the order of a sum: irrational weights avoid it."""
+    """A value halfway between two of its form would tip with the order of a sum: weights are irrational."""
     spec = small_spec(POLICIES[policy], COSTS[costs], BUDGETS["all"], compress=compress)
     engine = small_engine(spec, IRRATIONAL)
     start = engine.conserved()
@@ -182,6 +182,46 @@ def test_every_schedule_the_rate_that_follows_and_the_average(train, policy, bud
 def test_schedules_are_covered():
     kinds = [case.get("schedule", "constant") for case in TRAINED.values()]
     assert {kind if isinstance(kind, str) else kind["kind"] for kind in kinds} >= set(SCHEDULES.members)
+
+
+@pytest.mark.parametrize(
+    ("counts", "budget"),
+    [("bits", {"uplink": 0.1, "downlink": 0.03}), ("bytes", {"uplink": 0.4, "downlink": 0.1})],
+)
+@pytest.mark.parametrize("policy", ["price", "online", "randomised"])
+@pytest.mark.parametrize("compress", ["levels", "top-k"])
+def test_messages_that_cost_what_they_are_as_written(compress, policy, counts, budget):
+    """Engine and oracle agree, nothing is lost, and a run resumed in the middle goes on bit for bit."""
+    costs = {"kind": "fading", "counts": counts}
+    spec = small_spec(
+        POLICIES[policy],
+        {"uplink": costs, "downlink": costs | {"factor": 0.2}},
+        {"compute": 0.4, **budget},
+        compress=compress,
+        iterations=ITERATIONS,
+        schedule={"kind": "wsd", "decay": 0.6},
+        average=True,
+    )
+    agree(spec, tolerance=1e-10, weights=IRRATIONAL)
+    whole, parts = (small_engine(spec, IRRATIONAL) for _ in range(2))
+    total, sent = whole.conserved(), 0
+    for step in small_reference(spec, ITERATIONS, IRRATIONAL):
+        if step.iteration == ITERATIONS // 2:
+            state = {name: np.array(array) for name, array in parts.state().items()}
+            parts = small_engine(spec, IRRATIONAL)
+            parts.restore(state)
+        record, again = whole.step(), parts.step()
+        sent += np.count_nonzero(record["uplink_components"]) + np.count_nonzero(
+            record["downlink_components"]
+        )
+        total = total + step.applied
+        np.testing.assert_allclose(whole.conserved(), total, rtol=0, atol=1e-10)
+        for name in ("uplink_components", "uplink_bytes", "uplink_cost", "uplink_queue", "downlink_cost"):
+            assert np.array_equal(record[name], again[name], equal_nan=True)
+        for name in ("params", "server_residual", "client_residual"):
+            assert np.array_equal(getattr(whole, name), getattr(parts, name))
+        assert np.array_equal(whole.average.params, parts.average.params)
+    assert sent > ITERATIONS // 2
 
 
 @pytest.mark.parametrize("policy", ["online", "full"])

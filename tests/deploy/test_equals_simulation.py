@@ -87,6 +87,17 @@ SETTINGS |= {
 }
 
 
+_BITS = {"kind": "fading", "counts": "bits"}
+SETTINGS |= {
+    "levels by their bits, price, wsd and the average": {
+        "control": {"policy": "price"},
+        "costs": {"uplink": _BITS, "downlink": _BITS | {"factor": 0.2}},
+        "compress": {"uplink": {"kind": "levels"}, "downlink": {"kind": "levels"}},
+        "train": {"schedule": {"kind": "wsd", "decay": 0.5}, "average": True},
+        "data": {"weights": [2**0.5 - 1, 0.3, 0.2, 1.5 - 2**0.5]},  # nothing is halfway between two levels
+    }
+}
+
 TRAINED = {"learning_rate": "auto", "schedule": "wsd", "average": True}
 SETTINGS |= {
     f"price, {name}, auto, wsd and the average": SETTINGS[f"price, {name}"] | {"train": TRAINED}

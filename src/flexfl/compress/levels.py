@@ -73,7 +73,7 @@ class Levels:
         )
 
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
-        """Return the amount with the least objective: every L at every edge of a bin, then all k near the best."""
+        """Return the amount with the least objective: every L at edges of bins, then all k near the best."""
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
         none = np.zeros(1, dtype=np.int64)

@@ -220,9 +220,10 @@ class PlainVectors:
 
 
 def least_bytes(compressor: Any, components: IntArray, dim: int, dtype: Any) -> IntArray:
-    """Return a size that no message of so many components is below."""
-    if callable(least := getattr(compressor, "least_bytes", None)):
-        return np.asarray(least(components, dim))
+    """Return a size that no message of so many components is below; nothing takes none."""
+    k = np.asarray(components)
     if callable(getattr(compressor, "gains", None)):
-        return np.asarray(compressor.nbytes(components, dim, dtype))
-    return HEADER_BYTES + (np.asarray(components) + 7) // 8  # a sign for each, at the least
+        return np.asarray(compressor.nbytes(k, dim, dtype))
+    least = getattr(compressor, "least_bytes", None)
+    size = least(k, dim) if callable(least) else HEADER_BYTES + (k + 7) // 8  # a sign for each, at the least
+    return np.where(k > 0, size, 0)

@@ -55,6 +55,8 @@ class GaussMarkov:
         per_message: β.
         factor: s scales both parts: 1 for the uplink, 0.2 for a downlink with five times the bandwidth.
         unit: what it is counted in; without one, the paper's abstract cost.
+        counts: what k is: "components", or "bytes" or "bits" of the message as it is written, 32 bits for a
+            component.
     """
 
     correlation: _Correlation = 0.9

@@ -179,7 +179,7 @@ class LevelResiduals(Residuals):
         nbytes: IntArray,
         choice: IntArray | None = None,
     ) -> _Best:
-        """Return the best of k, (M, A), of each row; with every choice of L, (M, A, C), or one for each row."""
+        """Return the best of k, (M, A), of each row; with every choice of L, (M, A, C), or one a row."""
         rows, number = len(k), len(self._choices) if choice is None else 1
         components = np.repeat(k, number, axis=1)
         left, nbytes = left.reshape(rows, -1), nbytes.reshape(rows, -1)
