@@ -179,8 +179,6 @@ def test_axes_have_names_and_units(tmp_path: Path) -> None:
 
 # Methods -------------------------------------------------------------------------------------
 
-READY = ("online", "price", "randomised", "kimad")
-
 
 def file(tmp_path: Path, text: str, name: str = "mine.toml") -> str:
     path = tmp_path / name
@@ -198,7 +196,7 @@ def test_every_method_that_ships_names_its_paper(name: str) -> None:
     assert name not in shipped()
 
 
-@pytest.mark.parametrize("name", READY)
+@pytest.mark.parametrize("name", methods())
 def test_methods_that_ship_run_on_equal_terms(name: str, tmp_path: Path) -> None:
     plan = load_plan([name], tmp_path, base="quickstart", seeds="1-2")
     chosen = dict.fromkeys([name], 0)

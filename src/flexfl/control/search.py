@@ -78,9 +78,11 @@ def _pays(V: Number, Phi: Number, cost: Affine, choices: Bounded) -> BoolArray:
 
     No compressor takes more off ‖b‖² with k components than top-k does, for which there is a closed form.
     """
-    Phi = np.asarray(Phi, dtype=np.float64)
+    V, Phi = np.asarray(V, dtype=np.float64), np.asarray(Phi, dtype=np.float64)
     beta, gamma = cost.per_message, cost.per_component
-    k, energy = choices.at_best(np.sqrt(Phi * gamma / V), enough=Phi * beta / V * (1 - MARGIN))
+    with np.errstate(divide="ignore", invalid="ignore"):  # V = 0: nothing is worth a message
+        cut, enough = (np.where(V > 0, Phi * part / V, np.inf) for part in (gamma, beta))
+    k, energy = choices.at_best(np.sqrt(cut), enough=enough * (1 - MARGIN))
     return np.asarray((k > 0) & (V * energy * (1 + MARGIN) >= Phi * (beta + gamma * k)))
 
 
