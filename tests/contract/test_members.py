@@ -57,6 +57,7 @@ COMPRESSED = {
     "rounded": [{"values": "float16"}, {"values": "bfloat16"}],
     "threshold": [{"cut": 0.7}, {"relative": 0.3}, {"relative": 1.0}],
     "rand-k": [{}, {"unbiased": True}],
+    "levels": [{}, {"bits": 3}],
     "uniform": [
         {"bits": bits, "rounding": rounding}
         for bits, rounding in [(1, "nearest"), (4, "nearest"), (2, "stochastic"), (8, "stochastic")]

@@ -38,7 +38,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
     [
         (["flexfl", "re"], ["report"]),
         (["flexfl", "deploy", "pro"], ["provision"]),
-        (["flexfl", "run", ""], ["cifar10", "demo", "fashion", "quickstart"]),
+        (["flexfl", "run", ""], ["cifar10", "demo", "fashion", "frugal", "quickstart"]),
         (["flexfl", "run", "quickstart", "--res"], ["--resume"]),
         (["flexfl", "run", "mine/"], [""]),  # the shell offers files
         (["flexfl", "data", "fetch", "fa"], ["fashion-mnist"]),

@@ -73,11 +73,15 @@ def queues_of(rules: Any) -> dict[str, Any]:
     return {knob: rule.queue for knob, rule in vars(rules).items() if hasattr(rule, "queue")}
 
 
+FADING = {"kind": "fading", "per_message": 0.05, "factor": 1.0, "counts": "components", "unit": ""}
+"""The paper's cost of sending, with every default."""
+
+
 # Shipped -----------------------------------------------------------------------------------
 
 
 def test_what_ships() -> None:
-    assert set(shipped()) == {"quickstart", "fashion", "cifar10", "demo"}
+    assert set(shipped()) == {"quickstart", "fashion", "cifar10", "frugal", "demo"}
 
 
 @pytest.mark.parametrize("name", ["quickstart", "fashion", "cifar10"])
@@ -93,8 +97,20 @@ def test_a_shipped_spec_has_the_settings_of_the_paper(name: str) -> None:
         assert (control.policy, control.tradeoff, control.initial_queue) == ("online", 0.02, 1.0)
         assert control.floor == {"compute": 0.0, "uplink": 0.001, "downlink": 0.001}
     assert spec.costs.compute == {"kind": "uniform", "low": 0.0, "high": 1.0, "unit": ""}
-    assert spec.costs.uplink == {"kind": "fading", "per_message": 0.05, "factor": 1.0, "unit": ""}
-    assert spec.costs.downlink == {"kind": "fading", "per_message": 0.05, "factor": 0.2, "unit": ""}
+    assert spec.costs.uplink == FADING
+    assert spec.costs.downlink == FADING | {"factor": 0.2}
+    assert spec.compress.uplink == spec.compress.downlink == {"kind": "top-k"}
+
+
+def test_frugal_is_half_of_the_budgets_with_every_bit_counted() -> None:
+    frugal, fashion = load_spec("frugal"), load_spec("fashion")
+    assert (frugal.data, frugal.model) == (fashion.data, fashion.model)
+    for knob in ("uplink", "downlink"):
+        assert getattr(frugal.budget, knob) == getattr(fashion.budget, knob) / 2
+        assert getattr(frugal.costs, knob) == getattr(fashion.costs, knob) | {"counts": "bits"}
+        assert getattr(frugal.compress, knob)["kind"] == "levels"
+    assert (frugal.costs.compute, frugal.budget.compute) == (fashion.costs.compute, 0.25)
+    assert (dict(frugal.control)["policy"], frugal.train.average) == ("price", True)
 
 
 def test_what_the_shipped_specs_differ_in() -> None:
@@ -300,6 +316,7 @@ def test_another_kind_of_cost_by_an_override() -> None:
         "kind": "packets",
         "per_packet": 2.0,
         "components_per_packet": 180.0,
+        "counts": "components",
         "unit": "",
     }
     stored = tomllib.loads(to_toml(spec))
@@ -393,7 +410,7 @@ def test_a_shipped_spec_to_toml_and_back(name: str) -> None:
 
 def test_the_resolved_spec_names_every_default() -> None:
     stored = tomllib.loads(to_toml(parse({})))
-    assert stored["costs"]["uplink"] == {"kind": "fading", "per_message": 0.05, "factor": 1.0, "unit": ""}
+    assert stored["costs"]["uplink"] == FADING
     assert stored["control"]["floor"]["uplink"] == 0.001
     assert stored["engine"]["checkpoint_every"] == 500
 

@@ -132,10 +132,15 @@ class Levels:
         return k + 1, self.choices[choice]
 
     def least_bytes(self, components: IntArray, dim: int) -> IntArray:
-        """Return a size that no message of so many components, from 1 on, is below."""
+        """Return a size that no message of so many components, or more, is below; from 1 on.
+
+        Places and signs take the most at k = 2/3·D; for all components, places take nothing.
+        """
         k = np.asarray(components)
         table = table_bytes(self.choices[0], "short", np.float32)
-        return np.asarray(HEADER_BYTES + table + subset_bytes(k, dim) + (k + 7) // 8)
+        return np.asarray(
+            HEADER_BYTES + table + np.minimum(subset_bytes(k, dim) + (k + 7) // 8, (dim + 7) // 8)
+        )
 
 
 def bins_of(vector: NDArray[Any]) -> IntArray:

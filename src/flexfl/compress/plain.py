@@ -182,11 +182,12 @@ class PlainVectors:
             sizes = size_in(self.counts, components, nbytes)
             values = objective.of_sizes(sizes[:, None], kept[:, None])[:, 0]
             least = int(np.argmin(values))
-            found.setdefault(float(values[least]), float(kept[least]))
+            if components[least] > 0:  # else it is asked what so much of ‖b‖² is worth
+                found.setdefault(float(values[least]), float(kept[least]))
             return values
 
         amount = self._searchable(place).best(self._rows[place], weigh, self._random(place))
-        return amount, found[min(found)]
+        return amount, found[min(found)] if amount else float(self.energy.reshape(-1)[place])
 
     def possible(self, amounts: IntArray) -> BoolArray:
         """Return whether each amount, from 0 on, is one that the compressor offers."""

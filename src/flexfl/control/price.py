@@ -94,8 +94,9 @@ def _searched_ratio(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the same by Dinkelbach's method, with the best amount at each ratio."""
     ratio, spent = np.zeros(idle.shape), np.zeros(idle.shape)
+    V = np.where(wanted, 1.0, 0.0)  # the others have nothing that is worth a message
     for _ in range(100):
-        amounts, gained = search.gains(np.where(wanted, 1.0, 0.0), ratio, cost, choices)
+        amounts, gained = search.gains(V, np.where(wanted, ratio, 1.0), cost, choices)
         price = np.asarray(cost(choices.sizes(amounts))) - idle
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where(wanted & (amounts > 0) & (price > 0), gained / price, ratio)
