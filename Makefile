@@ -121,6 +121,7 @@ evidence-frugal: $(VENV)/.installed
 # cores, which goes on where it was stopped.
 METHODS := frugal price online randomised fedavg fedpaq qsparse stc ef-sign adaquantfl kimad ef21-sgdm sparseloco
 evidence-compare: $(VENV)/.installed
+	$(BIN)/flexfl data fetch fashion-mnist
 	OMP_NUM_THREADS=1 $(BIN)/flexfl compare $(METHODS) --base frugal --seeds 1-5 --jobs 2 \
 	  --set train.iterations=2000 --set engine.threads=1 --out runs/evidence-compare --results results/compare
 
