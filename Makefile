@@ -9,7 +9,7 @@ PYTHONS ?= python3.11 python3.13
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy wheel test-wheel soak lint large trials bench bench-deploy paper evidence-price docs docs-serve check clean
+.PHONY: quickstart demo test coverage test-slow test-portable house test-page test-ray test-deploy wheel test-wheel soak lint large trials bench bench-deploy paper evidence-price evidence-frugal evidence-compare docs docs-serve check clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/flexfl run quickstart --out runs/quickstart --resume
@@ -107,6 +107,23 @@ evidence-price: $(VENV)/.installed
 	for sweep in demo quickstart self-tuning; do \
 	  $(BIN)/flexfl sweep tools/evidence_price/$$sweep.toml --jobs 2 --out $(EVIDENCE)/$$sweep || exit 1; done
 	$(BIN)/python tools/evidence_price/tables.py $(EVIDENCE) --out results/price
+
+# Half of the paper's budgets, every bit counted: an hour and a half on two cores, which goes on where it was stopped.
+FRUGAL := runs/evidence-frugal
+evidence-frugal: $(VENV)/.installed
+	$(BIN)/flexfl data fetch fashion-mnist
+	$(BIN)/flexfl data fetch cifar10
+	for sweep in fashion cifar; do \
+	  $(BIN)/flexfl sweep tools/evidence_frugal/$$sweep.toml --jobs 2 --out $(FRUGAL)/$$sweep || exit 1; done
+	$(BIN)/python tools/evidence_frugal/tables.py $(FRUGAL) --out results/frugal
+
+# The methods of others beside this project's, at equal budgets, each tuned: under half an hour on two quiet
+# cores, which goes on where it was stopped.
+METHODS := frugal price online randomised fedavg fedpaq qsparse stc ef-sign adaquantfl kimad ef21-sgdm sparseloco
+evidence-compare: $(VENV)/.installed
+	$(BIN)/flexfl data fetch fashion-mnist
+	OMP_NUM_THREADS=1 $(BIN)/flexfl compare $(METHODS) --base frugal --seeds 1-5 --jobs 2 \
+	  --set train.iterations=2000 --set engine.threads=1 --out runs/evidence-compare --results results/compare
 
 # The documentation as a site, without a warning: open site/index.html, or serve it for its search.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs

@@ -24,6 +24,8 @@ from flexfl.report.compare_tables import NEVER, results_table, target_table, tun
 from flexfl.report.frontier_cells import Point
 from flexfl.report.page import charts_by_id
 from flexfl.results import Run
+from flexfl.sim.engine import Engine
+from flexfl.sim.run import prepared
 from flexfl.spec.load import methods, shipped
 from runs import CLIENTS, write_run
 
@@ -179,6 +181,8 @@ def test_axes_have_names_and_units(tmp_path: Path) -> None:
 
 # Methods -------------------------------------------------------------------------------------
 
+SMALL = ("data.name=fashion-mini", "data.clients=10", "train.iterations=3", "train.batch_size=4")
+
 
 def file(tmp_path: Path, text: str, name: str = "mine.toml") -> str:
     path = tmp_path / name
@@ -197,14 +201,30 @@ def test_every_method_that_ships_names_its_paper(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", methods())
-def test_methods_that_ship_run_on_equal_terms(name: str, tmp_path: Path) -> None:
-    plan = load_plan([name], tmp_path, base="quickstart", seeds="1-2")
+def test_methods_that_ship_are_on_equal_terms(name: str, tmp_path: Path) -> None:
+    plan = load_plan([name], tmp_path, base="frugal", seeds="1-2")
+    assert len(plan.tuning) <= 6
     chosen = dict.fromkeys([name], 0)
     assert len(plan.cells(chosen)) == 2
     specs = [cell.spec for cell in plan.tuning + plan.cells(chosen)]
     assert {(spec.budget.uplink, spec.data.clients, spec.train.iterations) for spec in specs} == {
-        (0.01, 100, 3000)
+        (0.005, 100, 4000)
     }
+    assert {spec.train.schedule["kind"] for spec in specs} == {"wsd"}
+    assert all(spec.train.average for spec in specs)
+
+
+@pytest.mark.parametrize("name", methods())
+def test_methods_that_ship_run_within_their_budget_for_computing(name: str, tmp_path: Path) -> None:
+    plan = load_plan([name], tmp_path, base="frugal", overrides=SMALL, tuned=False)
+    [cell] = plan.cells(plan.chosen())
+    problem = prepared(cell.spec)
+    engine = Engine(problem)
+    records = [engine.step() for _ in range(3)]
+    assert np.isfinite(engine.params).all()
+    if cell.spec.control.policy not in ("online", "price"):  # whose q follows what was spent
+        of_one = problem.setup.costs["compute"].mean_cost  # type: ignore[attr-defined]
+        assert all((one["compute_prob"] * of_one <= 0.25 + 1e-9).all() for one in records)
 
 
 def test_a_method_with_a_policy_brings_its_own_compressors(tmp_path: Path) -> None:

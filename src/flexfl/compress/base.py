@@ -53,6 +53,7 @@ class Compressor(Protocol):
 
     - `state()` and `restore(state)`, for a compressor with a memory (`flexfl.state`);
     - `least_bytes(components, dim)`, a size that no message of so many components is below;
+    - `sendable(vector, random)`, for one whose amounts are k: the largest k, without listing all of them;
     - the methods of `Searchable`, for one with so many amounts that not all can be listed in an iteration.
     """
 

@@ -36,6 +36,16 @@ def _subset_size(count: int, dim: int) -> IntArray:
 
 
 def _subset_sizes(count: IntArray, dim: int) -> IntArray:
+    return _subset_table(dim)[count] if dim <= _LARGEST_TABLE and count.size > 1 else _subsets(count, dim)
+
+
+@lru_cache(maxsize=8)
+def _subset_table(dim: int) -> IntArray:
+    """Return the sizes for every k, which are asked for in every iteration."""
+    return _subsets(np.arange(dim + 1), dim)
+
+
+def _subsets(count: IntArray, dim: int) -> IntArray:
     from scipy.special import gammaln  # it takes a while to import: not for a command that sends nothing
 
     k = count.astype(np.int64)

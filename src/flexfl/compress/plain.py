@@ -15,6 +15,9 @@ from flexfl.compress.message import HEADER_BYTES, Message, nothing
 from flexfl.counting import Counts, size_in
 from flexfl.streams import Moment
 
+_FEW = 3
+"""Messages of one vector that are made to learn their sizes; after that, all sizes are listed."""
+
 
 class PlainVectors:
     """`Choices` of vectors b, (N, D) or (D,), and the messages made of them.
@@ -39,6 +42,7 @@ class PlainVectors:
         self._rows = self._vectors.reshape(-1, self._vectors.shape[-1])
         self._offers: dict[int, Offers] = {}
         self._made: dict[tuple[int, int], Message] = {}
+        self._counted: dict[int, int] = {}
         self.largest_first = callable(getattr(compressor, "gains", None))  # as `LargestFirst` has it
 
     @property
@@ -96,12 +100,25 @@ class PlainVectors:
         wanted = spread(components, self.shape).reshape(-1)
         if self.searching:
             return self._largest(wanted)
-        return np.array(
-            [
-                int(np.searchsorted(self.offers(n).components, k, side="right")) - 1
-                for n, k in enumerate(wanted.tolist())
-            ]
-        ).reshape(self.shape)
+        found = [self._amount(n, k) for n, k in enumerate(wanted.tolist())]
+        return np.array(found, dtype=np.int64).reshape(self.shape)
+
+    def _amount(self, place: int, components: int) -> int:
+        """Return the largest amount of one vector with no more than so many components."""
+        if self._counts_itself and components > 0:
+            return min(components, self._sendable_of(place))
+        return int(np.searchsorted(self.offers(place).components, components, side="right")) - 1
+
+    @property
+    def _counts_itself(self) -> bool:
+        """Whether amounts are k, of which the compressor names the largest without listing them."""
+        return callable(getattr(self._compressor, "sendable", None))
+
+    def _sendable_of(self, place: int) -> int:
+        if place not in self._counted:
+            compressor: Any = self._of(place)
+            self._counted[place] = int(compressor.sendable(self._rows[place], self._random(place)))
+        return self._counted[place]
 
     def offers(self, place: int) -> Offers:
         if place not in self._offers:
@@ -179,7 +196,10 @@ class PlainVectors:
         if self.searching:
             return np.asarray(amounts <= self.everything())
         listed = enumerate(np.asarray(amounts).reshape(-1).tolist())
-        found = [not amount or amount < len(self.offers(n).components) for n, amount in listed]
+        if self._counts_itself:
+            found = [not amount or amount <= self._sendable_of(n) for n, amount in listed]
+        else:
+            found = [not amount or amount < len(self.offers(n).components) for n, amount in listed]
         return np.array(found).reshape(self.shape)
 
     def messages(self, amounts: IntArray) -> list[Message]:
@@ -206,11 +226,16 @@ class PlainVectors:
 
     def _of_amounts(self, amounts: IntArray, name: str) -> IntArray:
         listed = enumerate(np.asarray(amounts).reshape(-1).tolist())
-        if self.searching:
-            found = [getattr(self._message(n, amount), name) if amount else 0 for n, amount in listed]
-        else:
-            found = [int(getattr(self.offers(n), name)[amount]) if amount else 0 for n, amount in listed]
+        found = [self._of_amount(n, amount, name) if amount else 0 for n, amount in listed]
         return np.array(found, dtype=np.int64).reshape(self.shape)
+
+    def _of_amount(self, place: int, amount: int, name: str) -> int:
+        """Return k or the size of one message: of the message itself, where not all need be listed for it."""
+        made = sum(1 for row, _ in self._made if row == place)
+        listing = place in self._offers or made >= _FEW
+        if self.searching or (self._counts_itself and ((place, amount) in self._made or not listing)):
+            return int(getattr(self._message(place, amount), name))
+        return int(getattr(self.offers(place), name)[amount])
 
     def _each(self, number: Callable[[Offers], int]) -> IntArray:
         return np.array([number(self.offers(n)) for n in range(len(self._rows))]).reshape(self.shape)

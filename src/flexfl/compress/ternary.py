@@ -34,6 +34,10 @@ class Ternary:
         table = table_bytes(1, "exact", vector.dtype)
         return Offers(components, kept, levels_bytes(components[:, None], len(vector), table))
 
+    def sendable(self, vector: FloatArray, random: Random) -> int:
+        """Return how many components are not zero."""
+        return int(np.count_nonzero(vector))
+
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         k = min(amount, int(np.count_nonzero(vector)))  # a message holds no zeros
         indices = np.flatnonzero(topk_mask(vector, k))

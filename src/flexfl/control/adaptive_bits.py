@@ -9,9 +9,11 @@ import numpy as np
 
 from flexfl.arrays import BoolArray, IntArray, Number
 from flexfl.compress.base import Choices
-from flexfl.control.affordable import compute_on_average
+from flexfl.control.affordable import compute_on_average, pays
 from flexfl.control.paced import PacedSend
 from flexfl.control.policy import ComputeRule, Scope, SendRule
+from flexfl.costs.base import Cost
+from flexfl.counting import size_in
 from flexfl.parameters import KNOBS, Positive
 from flexfl.streams import Moment
 
@@ -40,9 +42,13 @@ class GrowingSend(PacedSend):
         super().__init__(income, 1.0)
         self.first, self.last, self.iterations = first, last, iterations
 
-    def wanted(self, choices: Choices, moment: Moment, possible: BoolArray) -> IntArray:
+    def wanted(self, cost: Cost, choices: Choices, moment: Moment, possible: BoolArray) -> IntArray:
         bits = bits_at(self.first, self.last, moment.iteration, self.iterations)
         most, vectors = bits * moment.dim / 8 + _HEADER, _Sized(choices)
+        if choices.counts != "components":  # it waits until a message of that size is paid for
+            possible = possible & pays(
+                cost(size_in(choices.counts, 0, np.full(moment.shape, most))), self.available
+            )
         low = np.zeros(moment.shape, dtype=np.int64)
         high = choices.at_most(np.where(possible, moment.dim, 0))
         middle = high

@@ -31,10 +31,10 @@ class PacedSend(Savings):
         possible = pays(
             cost(choices.sizes_of(np.ones(moment.shape, dtype=np.int64))), self.available
         )  # others need not be looked at
-        amounts = self.wanted(choices, moment, possible)
+        amounts = self.wanted(cost, choices, moment, possible)
         return np.where(pays(price_of(cost, choices, amounts), self.available), amounts, 0)
 
-    def wanted(self, choices: Choices, moment: Moment, possible: BoolArray) -> IntArray:
+    def wanted(self, cost: Cost, choices: Choices, moment: Moment, possible: BoolArray) -> IntArray:
         """Return the amounts to send once they are paid for; 0 where that is not possible yet."""
         return choices.at_most(np.where(possible, components_of(self.ratio, moment.dim), 0))
 

@@ -94,20 +94,25 @@ def _reach(objective: Objective, choices: Choices) -> IntArray:
     """
     energy = choices.energy.reshape(-1)
     reach = np.zeros(len(energy), dtype=np.int64)
-    finite = np.isfinite(energy)
-    idle = objective.price(np.zeros((1, len(energy)), dtype=np.int64))
+    none = np.zeros((1, len(energy)), dtype=np.int64)
+    idle = objective.price(none)[0]
+    # Nothing takes off more than all components, nor costs less than one.
+    most = choices.most(np.array([[choices.dim]]))[0] if isinstance(choices, Bounded) else energy
+    pays = np.isfinite(energy) & (most > 0)
+    pays &= objective.V * most * (1 + MARGIN) >= objective.price(none + 1)[0] - idle
     if not isinstance(choices, Bounded):
-        first = objective.price(np.ones((1, len(energy)), dtype=np.int64))
-        pays = finite & (energy > 0) & (objective.V * energy * (1 + MARGIN) >= (first - idle)[0])
         return np.where(pays, np.iinfo(np.int64).max, 0)
-    grid = _grid(choices.dim)
+    places = np.flatnonzero(pays)
+    if not len(places):
+        return reach
+    some, idle, grid = objective.of(places), idle[places], _grid(choices.dim)
     at_once = max(1, AT_ONCE // len(energy))
     for begin in range(0, len(grid) - 1, at_once):
         ends = grid[begin : begin + at_once + 1, None]
-        price = objective.price(np.broadcast_to(ends[:-1] + 1, (len(ends) - 1, len(energy))))
-        most = choices.most(ends[1:])
-        pays = finite & (most > 0) & (objective.V * most * (1 + MARGIN) >= price - idle)
-        reach = np.maximum(reach, np.where(pays, ends[1:], 0).max(axis=0))
+        price = some.price(np.broadcast_to(ends[:-1] + 1, (len(ends) - 1, len(places))))
+        most = choices.most(ends[1:])[:, places]
+        worth = (most > 0) & (some.V * most * (1 + MARGIN) >= price - idle)
+        reach[places] = np.maximum(reach[places], np.where(worth, ends[1:], 0).max(axis=0))
     return reach
 
 
