@@ -181,6 +181,14 @@ class Weighed(Protocol):
         """Which vectors, (M,)."""
         ...
 
+    V: FloatArray
+    """What ‖b − v‖² is weighed with, (M,)."""
+
+    @property
+    def affine(self) -> tuple[FloatArray, FloatArray] | None:
+        """What a message costs in any case, and for each unit of its size, (M,); None for other costs."""
+        ...
+
     def of(self, columns: IntArray) -> Weighed:
         """Return the objective of some of them."""
         ...

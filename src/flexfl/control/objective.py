@@ -45,6 +45,16 @@ class Objective:
         self.V, self._Phi = (np.broadcast_to(array, shape).reshape(-1)[self.places] for array in (V, Phi))
         self._cost = cost_of_some(cost, self.places, shape)
 
+    @property
+    def affine(self) -> tuple[FloatArray, FloatArray] | None:
+        """Φ·β and Φ·γ for a cost β + γ·size that is 0 for nothing, (M,); None for another cost."""
+        _, Phi, cost, shape, _ = self._given
+        if type(cost) is not Affine:
+            return None
+        each = (np.multiply(Phi, part) for part in (cost.per_message, cost.per_component))
+        fixed, slope = (np.broadcast_to(part, shape).reshape(-1)[self.places] for part in each)
+        return np.asarray(fixed, dtype=np.float64), np.asarray(slope, dtype=np.float64)
+
     def of(self, columns: IntArray) -> Objective:
         """Return the objective of some of these entities, by their place among them."""
         return Objective(*self._given, self.places[columns])

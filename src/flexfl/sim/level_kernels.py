@@ -1,7 +1,7 @@
-"""Passes for messages of levels (`compress.levels`): histograms, what every cut and L come to, and sending.
+"""The search for the best message of levels (`compress.levels`): a histogram of each row, and no sort.
 
 Every row is one thread's work from beginning to end, and its sums have a fixed order: results do not depend
-on the number of threads. Sizes are computed as `compress.message` does, digit by digit.
+on the number of threads. Sizes are computed as `compress.message` does.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_BLOCK = 2048
-
 
 _DROPPED = 45
 """Of the 52 digits of a float64's mantissa, those that eight significant bits leave out."""
@@ -24,7 +22,7 @@ _NORMAL = float(np.finfo(np.float64).tiny)
 
 
 @njit(cache=True)
-def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
+def shortened(mean: float, largest: float, scratch: Array, bits: Array) -> float:
     """The nearest number with eight significant bits, ties to even: `compress.message.shortened`.
 
     `bits` are those of `scratch`, one number: adding half of what is dropped rounds, and carries over into
@@ -36,35 +34,7 @@ def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
     scratch[0] = mean
     odd = (bits[0] >> _DROPPED) & 1
     bits[0] = ((bits[0] + (1 << (_DROPPED - 1)) - 1 + odd) >> _DROPPED) << _DROPPED
-    return min(scratch[0], largest)
-
-
-@njit(parallel=True, cache=True)
-def histograms(vectors: Array, bits: Array, shift: int, rows: Array, bins: int) -> tuple[Array, Array]:
-    """Number, sum of magnitudes and sum of squares of the components of each row in each bin, (M, bins, 3).
-
-    Bin n has the magnitudes whose upper bits are top − (bins − 1) + n, where top (M,) are those of the
-    largest.
-    """
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    found = np.zeros((len(rows), bins, 3))
-    top = np.zeros(len(rows), dtype=np.int64)
-    for i in prange(len(rows)):
-        vector, ordered, histogram = vectors[rows[i]], bits[rows[i]], found[i]
-        largest = bits.dtype.type(0)
-        for j in range(len(ordered)):
-            largest = max(largest, ordered[j] & ~sign)
-        top[i] = int(largest >> places)
-        first = int(top[i]) - (bins - 1)
-        for j in range(len(vector)):
-            place = int((ordered[j] & ~sign) >> places) - first
-            size = np.float64(abs(vector[j]))
-            if place >= 0 and size > 0:
-                histogram[place, 0] += 1.0
-                histogram[place, 1] += size
-                histogram[place, 2] += size * size
-    return found, top
+    return float(min(scratch[0], largest))
 
 
 @njit(cache=True)
@@ -74,7 +44,7 @@ def _cell(
     """What a cell of n components with that sum and squares leaves behind, and log2 n!."""
     if n <= 0:
         return 0.0, 0.0
-    mean = _short(s / n, largest, scratch, bits)
+    mean = shortened(s / n, largest, scratch, bits)
     return max(0.0, q - 2.0 * mean * s + n * mean * mean), factorials[n]
 
 
@@ -106,7 +76,7 @@ def _size(levels: int, k: int, orders: float, factorials: Array, places: Array, 
     """The bytes of a message, given Σ log2 n_c!: `compress.message.levels_bytes`."""
     bits = factorials[k + levels - 1] - factorials[levels - 1] - orders
     order = int(np.ceil(bits / 8 - 1e-9)) + 1 if levels > 1 else 0
-    return base + places[k] + (k + 7) // 8 + order
+    return int(base + places[k] + (k + 7) // 8 + order)
 
 
 @njit(cache=True)
@@ -119,249 +89,219 @@ def _suffixes(histogram: Array) -> Array:
     return found
 
 
+@njit(cache=True)
+def histogram_of(vector: Array, ordered: Array, shift: int, bins: int) -> tuple[Array, int]:
+    """Number, sum of magnitudes and sum of squares of the components in each bin, (bins, 3).
+
+    `ordered` are the bits of the vector. Bin n has the magnitudes whose upper bits are top − (bins − 1) + n,
+    where top, which is returned too, are those of the largest.
+    """
+    sign = ordered.dtype.type(1) << ordered.dtype.type(ordered.itemsize * 8 - 1)
+    places = ordered.dtype.type(shift)
+    found, largest = np.zeros((bins, 3)), ordered.dtype.type(0)
+    for j in range(len(ordered)):
+        largest = max(largest, ordered[j] & ~sign)
+    top = int(largest >> places)
+    first = top - (bins - 1)
+    for j in range(len(vector)):
+        place = int((ordered[j] & ~sign) >> places) - first
+        size = np.float64(abs(vector[j]))
+        if place >= 0 and size > 0:
+            found[place, 0] += 1.0
+            found[place, 1] += size
+            found[place, 2] += size * size
+    return found, top
+
+
+@njit(cache=True)
+def _value(
+    V: float, kept: float, k: int, nbytes: int, fixed: float, slope: float, unit: float, table: Array
+) -> float:
+    """The objective of a message: V·‖b − v‖² + fixed + slope·size, or with the price of its size in a table.
+
+    Sizes are bytes times `unit`, or components where that is 0; a table goes by bytes or by components.
+    """
+    if len(table):
+        return float(V * kept + table[nbytes if unit > 0 else k])
+    return V * kept + fixed + slope * (nbytes * unit if unit > 0 else k)
+
+
+@njit(cache=True)
+def _best_edge(
+    suffix: Array,
+    energy: float,
+    reach: int,
+    weights: tuple[float, float, float, float],
+    table: Array,
+    sizes: tuple[Array, Array, Array, Array, float],
+    scratch: Array,
+) -> tuple[float, int, int, float, int]:
+    """The best message that ends with a bin: objective, bin, choice of L, ‖b − v‖², bytes.
+
+    Bins that begin beyond k = reach are left out; among equals the smallest amount wins.
+    """
+    V, fixed, slope, unit = weights
+    choices, factorials, places, bases, largest = sizes
+    bits, bins = scratch.view(np.int64), len(suffix) - 1
+    best, at, chosen, stays, length = np.inf, -1, 0, energy, 0
+    for place in range(bins - 1, -1, -1):
+        k = int(suffix[place, 0])
+        if k == int(suffix[place + 1, 0]):
+            continue
+        if suffix[place + 1, 0] >= reach:
+            break
+        unsent = max(0.0, energy - suffix[place, 2])
+        for c in range(len(choices)):
+            left, orders, begin = _upper_cells(
+                choices[c], bins - place, suffix, factorials, largest, scratch, bits
+            )
+            n = k - int(suffix[begin, 0])
+            s, q = suffix[place, 1] - suffix[begin, 1], suffix[place, 2] - suffix[begin, 2]
+            lowest, order = _cell(n, s, q, factorials, largest, scratch, bits)
+            kept = unsent + left + lowest
+            nbytes = _size(choices[c], k, orders + order, factorials, places, bases[c])
+            value = _value(V, kept, k, nbytes, fixed, slope, unit, table)
+            if value < best:
+                best, at, chosen, stays, length = value, place, c, kept, nbytes
+    return best, at, chosen, stays, length
+
+
+@njit(cache=True)
+def _inside(vector: Array, ordered: Array, shift: int, first: int, low: int, high: int, number: int) -> Array:
+    """The magnitudes in the bins from low to high, ascending; bin 0 has the upper bits `first`."""
+    sign = ordered.dtype.type(1) << ordered.dtype.type(ordered.itemsize * 8 - 1)
+    moved = ordered.dtype.type(shift)
+    least = max(ordered.dtype.type(1), ordered.dtype.type(low + first) << moved)
+    beyond = ordered.dtype.type(high + 1 + first) << moved
+    found, inside = 0, np.empty(number, dtype=vector.dtype)
+    for j in range(len(vector)):
+        code = ordered[j] & ~sign
+        if code >= least and code < beyond:
+            inside[found] = abs(vector[j])
+            found += 1
+    inside.sort()
+    return inside
+
+
+@njit(cache=True)
+def _best_within(
+    inside: Array,
+    suffix: Array,
+    high: int,
+    choice: int,
+    energy: float,
+    weights: tuple[float, float, float, float],
+    table: Array,
+    sizes: tuple[Array, Array, Array, Array, float],
+    scratch: Array,
+) -> tuple[float, int, int, float, int, float, int]:
+    """The best message that ends with one of the components `inside`, from the bin `high` down.
+
+    Returns:
+        Objective, k, the bin of the last component, ‖b − v‖², bytes, the sum of the magnitudes that are
+        sent, and the place of the last component in `inside`.
+    """
+    V, fixed, slope, unit = weights
+    choices, factorials, places, bases, largest = sizes
+    bits, bins = scratch.view(np.int64), len(suffix) - 1
+    n, s, q = int(suffix[high + 1, 0]), suffix[high + 1, 1], suffix[high + 1, 2]
+    place, left, orders, begin = high + 1, 0.0, 0.0, 0
+    best, at, low, stays, length, total, last = np.inf, 0, high, energy, 0, 0.0, 0
+    for step in range(len(inside) - 1, -1, -1):  # the largest first
+        size = np.float64(inside[step])
+        n, s, q = n + 1, s + size, q + size * size
+        if n > suffix[place, 0]:
+            while n > suffix[place, 0]:
+                place -= 1
+            left, orders, begin = _upper_cells(
+                choices[choice], bins - place, suffix, factorials, largest, scratch, bits
+            )
+        inner, more, square = n - int(suffix[begin, 0]), s - suffix[begin, 1], q - suffix[begin, 2]
+        lowest, order = _cell(inner, more, square, factorials, largest, scratch, bits)
+        kept = max(0.0, energy - q) + left + lowest
+        nbytes = _size(choices[choice], n, orders + order, factorials, places, bases[choice])
+        value = _value(V, kept, n, nbytes, fixed, slope, unit, table)
+        if value < best:
+            best, at, low, stays, length, total, last = value, n, place, kept, nbytes, s, step
+    return best, at, low, stays, length, total, last
+
+
+@njit(cache=True)
+def _means(
+    suffix: Array, place: int, k: int, total: float, levels: int, largest: float, scratch: Array, into: Array
+) -> None:
+    """Write the means of the L cells of k components that begin in the bin `place` and have that sum."""
+    bits, end = scratch.view(np.int64), len(suffix) - 1
+    span, higher, more = end - place, 0.0, 0.0
+    for cell in range(levels - 1, -1, -1):
+        begin = place + (cell * span + levels - 1) // levels
+        n, s = (suffix[begin, 0], suffix[begin, 1]) if cell > 0 else (float(k), total)
+        if n > higher:
+            into[cell] = shortened((s - more) / (n - higher), largest, scratch, bits)
+        higher, more = n, s
+
+
 @njit(parallel=True, cache=True)
-def at_edges(
-    histogram: Array,
+def search(
+    vectors: Array,
+    bits: Array,
+    shift: int,
+    rows: Array,
+    bins: int,
+    near: float,
     energy: Array,
     reach: Array,
-    choices: Array,
-    factorials: Array,
-    places: Array,
-    bases: Array,
-    largest: float,
-) -> tuple[Array, Array, Array, Array]:
-    """‖b − v‖² and bytes of the messages that end with each bin that is not empty, the largest first.
+    prices: tuple[Array, Array, Array, float],
+    tables: Array,
+    sizes: tuple[Array, Array, Array, Array, float],
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """The best message of each row: every L at every edge of a bin, then every k in the two bins at the best.
 
-    Bins that begin beyond k = reach are left out.
-
-    Returns:
-        ids (M, E), the bins, −1 where there are fewer; k (M, E); kept (M, E, C), ∞ where there are fewer;
-        and nbytes (M, E, C).
-    """
-    bins = histogram.shape[1]
-    number = np.zeros(len(histogram), dtype=np.int64)
-    for i in prange(len(histogram)):
-        k = 0
-        for place in range(bins - 1, -1, -1):
-            if histogram[i, place, 0] > 0 and k < reach[i]:
-                number[i] += 1
-                k += int(histogram[i, place, 0])
-    most = number.max()
-    ids = np.full((len(histogram), most), -1, dtype=np.int64)
-    ks = np.zeros((len(histogram), most), dtype=np.int64)
-    kept = np.full((len(histogram), most, len(choices)), np.inf)
-    nbytes = np.zeros((len(histogram), most, len(choices)), dtype=np.int64)
-    for i in prange(len(histogram)):
-        scratch = np.empty(1)
-        bits = scratch.view(np.int64)
-        suffix = _suffixes(histogram[i])
-        e, place = 0, bins
-        while e < number[i]:
-            place -= 1
-            if histogram[i, place, 0] == 0:
-                continue
-            k, span = int(suffix[place, 0]), bins - place
-            ids[i, e], ks[i, e] = place, k
-            unsent = max(0.0, energy[i] - suffix[place, 2])
-            for c in range(len(choices)):
-                left, orders, begin = _upper_cells(
-                    choices[c], span, suffix, factorials, largest, scratch, bits
-                )
-                n = k - int(suffix[begin, 0])
-                s, q = suffix[place, 1] - suffix[begin, 1], suffix[place, 2] - suffix[begin, 2]
-                lowest, order = _cell(n, s, q, factorials, largest, scratch, bits)
-                kept[i, e, c] = unsent + left + lowest
-                nbytes[i, e, c] = _size(choices[c], k, orders + order, factorials, places, bases[c])
-            e += 1
-    return ids, ks, kept, nbytes
-
-
-@njit(parallel=True, cache=True)
-def within_bins(
-    vectors: Array,
-    bits: Array,
-    shift: int,
-    rows: Array,
-    top: Array,
-    high: Array,
-    low: Array,
-    histogram: Array,
-    energy: Array,
-    choice: Array,
-    choices: Array,
-    factorials: Array,
-    places: Array,
-    bases: Array,
-    largest: float,
-    longest: int,
-) -> tuple[Array, Array, Array, Array, Array]:
-    """‖b − v‖² and bytes of messages that end within the bins from high[i] down to low[i], for one L each.
+    Args:
+        vectors, bits, shift, rows, bins: components, their bits, how the upper ones are taken, which rows.
+        near: a message at an edge within this share of what it takes off is looked at more closely.
+        energy: ‖b‖².
+        reach: no more components than this can be worth it.
+        prices: V, fixed and slope of each row, and the unit of sizes (`_value`).
+        tables: the price of every size instead, (M, S), or (M, 0).
+        sizes: choices of L, log2 n!, bytes of places, bytes besides, the largest level.
 
     Returns:
-        k (M, longest), 0 where there are fewer; kept (M, longest), ∞ there; nbytes (M, longest); the
-        magnitude of the k-th component (M, longest); and the sum of the magnitudes up to it (M, longest).
+        Amount, 0 for nothing; ‖b − v‖²; bytes; a cut that what is sent is above, NaN where equal magnitudes
+        are divided; the upper bits of the largest; and the means of the cells, (M, L).
     """
-    bins = histogram.shape[1]
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    moved = bits.dtype.type(shift)
-    ks = np.zeros((len(rows), longest), dtype=np.int64)
-    kept = np.full((len(rows), longest), np.inf)
-    nbytes = np.zeros((len(rows), longest), dtype=np.int64)
-    last, sums = np.zeros((len(rows), longest), dtype=vectors.dtype), np.zeros((len(rows), longest))
+    amounts, nbytes = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+    kept, cut = energy.copy(), np.zeros(len(rows), dtype=vectors.dtype)
+    tops, choices = np.zeros(len(rows), dtype=np.int64), sizes[0]
+    means = np.ones((len(rows), choices[-1]), dtype=vectors.dtype)
     for i in prange(len(rows)):
-        scratch = np.empty(1)
-        digits = scratch.view(np.int64)
-        vector, ordered = vectors[rows[i]], bits[rows[i]]
-        first, levels, base = int(top[i]) - (bins - 1), choices[choice[i]], bases[choice[i]]
-        suffix = _suffixes(histogram[i])
-        least = max(bits.dtype.type(1), bits.dtype.type(low[i] + first) << moved)
-        beyond = bits.dtype.type(high[i] + 1 + first) << moved
-        inside = np.empty(int(suffix[low[i], 0] - suffix[high[i] + 1, 0]), dtype=vectors.dtype)
-        found = 0
-        for j in range(len(vector)):
-            code = ordered[j] & ~sign
-            if code >= least and code < beyond:
-                inside[found] = abs(vector[j])
-                found += 1
-        inside.sort()
-        n, s, q = int(suffix[high[i] + 1, 0]), suffix[high[i] + 1, 1], suffix[high[i] + 1, 2]
-        place, left, orders, begin = high[i] + 1, 0.0, 0.0, 0
-        for at in range(found):  # the largest first
-            size = np.float64(inside[found - 1 - at])
-            n, s, q = n + 1, s + size, q + size * size
-            if n > suffix[place, 0]:
-                while n > suffix[place, 0]:
-                    place -= 1
-                left, orders, begin = _upper_cells(
-                    levels, bins - place, suffix, factorials, largest, scratch, digits
-                )
-            inner, total, square = n - int(suffix[begin, 0]), s - suffix[begin, 1], q - suffix[begin, 2]
-            lowest, order = _cell(inner, total, square, factorials, largest, scratch, digits)
-            ks[i, at], last[i, at], sums[i, at] = n, inside[found - 1 - at], s
-            kept[i, at] = max(0.0, energy[i] - q) + left + lowest
-            nbytes[i, at] = _size(levels, n, orders + order, factorials, places, base)
-    return ks, kept, nbytes, last, sums
-
-
-@njit(cache=True)
-def means_of(
-    histogram: Array, place: Array, k: Array, sums: Array, levels: Array, like: Array, largest: float
-) -> Array:
-    """The means of the cells of what each row sends, (M, L), in the type of `like`.
-
-    What is sent begins in the bin `place`, has k components, and magnitudes with that sum.
-    """
-    means = np.ones((len(k), levels.max()), dtype=like.dtype)
-    scratch = np.empty(1)
-    bits = scratch.view(np.int64)
-    for i in range(len(k)):
-        suffix = _suffixes(histogram[i])
-        end = len(suffix) - 1
-        span, higher, more = end - place[i], 0.0, 0.0
-        for cell in range(levels[i] - 1, -1, -1):
-            begin = place[i] + (cell * span + levels[i] - 1) // levels[i]
-            n, s = (suffix[begin, 0], suffix[begin, 1]) if cell > 0 else (float(k[i]), sums[i])
-            if n > higher:
-                means[i, cell] = _short((s - more) / (n - higher), largest, scratch, bits)
-            higher, more = n, s
-    return means
-
-
-@njit(cache=True)
-def _cells(span: int, levels: int) -> Array:
-    """The cell of each of the bins that are sent, the lowest first: `compress.levels.cells_of`."""
-    return np.arange(span) * levels // span
-
-
-@njit(parallel=True, cache=True)
-def prepare(
-    vectors: Array,
-    bits: Array,
-    shift: int,
-    rows: Array,
-    cut: Array,
-    last: Array,
-    levels: Array,
-    low: Array,
-    top: Array,
-    largest: float,
-) -> tuple[Array, Array]:
-    """The means of the cells of what each row sends, and how many components they have, (M, L).
-
-    Sent are those with |b| > cut, or |b| = cut at an index of at most `last`; low and top are the upper bits
-    of the smallest and the largest of them.
-    """
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    most = levels.max()
-    means = np.ones((len(rows), most), dtype=vectors.dtype)
-    counts = np.zeros((len(rows), most), dtype=np.int64)
-    for i in prange(len(rows)):
-        vector, ordered = vectors[rows[i]], bits[rows[i]]
-        sums, scratch = np.zeros(most), np.empty(1)
-        digits, cell_of = scratch.view(np.int64), _cells(top[i] - low[i] + 1, levels[i])
-        for j in range(len(vector)):
-            size = abs(vector[j])
-            if size > cut[i] or (size == cut[i] and j <= last[i]):
-                cell = cell_of[int((ordered[j] & ~sign) >> places) - low[i]]
-                sums[cell] += np.float64(size)
-                counts[i, cell] += 1
-        for cell in range(levels[i]):
-            if counts[i, cell] > 0:
-                means[i, cell] = _short(sums[cell] / counts[i, cell], largest, scratch, digits)
-    return means, counts
-
-
-@njit(parallel=True, cache=True)
-def tops(bits: Array, shift: int, rows: Array) -> Array:
-    """The upper bits of the largest magnitude of each row, (M,)."""
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    found = np.zeros(len(rows), dtype=np.int64)
-    for i in prange(len(rows)):
-        ordered, largest = bits[rows[i]], bits.dtype.type(0)
-        for j in range(len(ordered)):
-            largest = max(largest, ordered[j] & ~sign)
-        found[i] = int(largest >> bits.dtype.type(shift))
-    return found
-
-
-@njit(parallel=True, cache=True)
-def move(
-    residual: Array,
-    bits: Array,
-    shift: int,
-    rows: Array,
-    cut: Array,
-    last: Array,
-    levels: Array,
-    low: Array,
-    top: Array,
-    means: Array,
-    weights: Array,
-    total: Array,
-) -> None:
-    """total (D,) += Σ weights[i]·v_i, where v_i is what row i sends; what is sent leaves the row.
-
-    Parallel over columns: each sum is over the senders in their order, whatever the threads.
-    """
-    dim = residual.shape[1]
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    arrived = np.zeros((len(rows), int((top - low).max()) + 1), dtype=residual.dtype)  # by bin
-    for i in range(len(rows)):
-        span = int(top[i] - low[i]) + 1
-        arrived[i, :span] = means[i][_cells(span, levels[i])]
-    for block in prange((dim + _BLOCK - 1) // _BLOCK):
-        begin = block * _BLOCK
-        sums = total[begin : begin + _BLOCK]
-        for i in range(len(rows)):
-            vector = residual[rows[i]][begin : begin + _BLOCK]
-            ordered = bits[rows[i]][begin : begin + _BLOCK]
-            limit, until, weight, lowest, values = cut[i], last[i] - begin, weights[i], low[i], arrived[i]
-            for j in range(len(vector)):
-                size = abs(vector[j])
-                if size > limit or (size == limit and j <= until):
-                    mean = values[int((ordered[j] & ~sign) >> places) - lowest]
-                    value = -mean if vector[j] < 0 else mean
-                    sums[j] += weight * value
-                    vector[j] -= value
+        vector, ordered, scratch = vectors[rows[i]], bits[rows[i]], np.empty(1)
+        histogram, top = histogram_of(vector, ordered, shift, bins)
+        suffix, first, tops[i] = _suffixes(histogram), top - (bins - 1), top
+        weights = (prices[0][i], prices[1][i], prices[2][i], prices[3])
+        V, nothing = weights[0], weights[0] * energy[i] + (tables[i, 0] if tables.shape[1] else 0.0)
+        edge = _best_edge(suffix, energy[i], reach[i], weights, tables[i], sizes, scratch)
+        value, place, choice, stays, length = edge
+        if place < 0 or not value < nothing + near * V * (energy[i] - stays):
+            continue
+        k, total, low = int(suffix[place, 0]), suffix[place, 1], place
+        limit = np.nan  # until it is known: all in the bin and above
+        after = place - 1
+        while after > 0 and suffix[after, 0] == suffix[place, 0]:
+            after -= 1
+        if k >= reach[i] or after < 0 or suffix[after, 0] == suffix[place, 0]:
+            after = place
+        number = int(suffix[after, 0] - suffix[place + 1, 0])
+        inside = _inside(vector, ordered, shift, first, after, place, number)
+        closer = _best_within(inside, suffix, place, choice, energy[i], weights, tables[i], sizes, scratch)
+        if closer[0] < value or (closer[0] == value and closer[1] < k):
+            value, k, low, stays, length, total, last = closer
+        else:
+            last = number - int(suffix[place, 0] - suffix[place + 1, 0])
+        if last == 0 or inside[last - 1] < inside[last]:
+            limit = np.nextafter(inside[last], vectors.dtype.type(0))
+        if value < nothing:
+            amounts[i], kept[i], nbytes[i] = (k - 1) * len(choices) + choice + 1, stays, length
+            cut[i] = limit
+            _means(suffix, low, k, total, choices[choice], sizes[4], scratch, means[i])
+    return amounts, kept, nbytes, cut, tops, means

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
 from flexfl.compress.base import Offers, Weighed
-from flexfl.compress.levels import BINS, DIGITS, NEAR, Levels, bins_of
+from flexfl.compress.levels import BINS, DIGITS, NEAR, Levels
 from flexfl.compress.message import (
     HEADER_BYTES,
     levels_bytes,
     log_factorials,
+    order_bytes,
     subset_bytes,
     table_bytes,
 )
 from flexfl.counting import Counts, size_in
-from flexfl.sim import level_kernels
+from flexfl.sim import level_kernels, level_sending
 from flexfl.sim.residuals import Residuals, Vectors
 from flexfl.streams import Moment
 
@@ -27,26 +26,6 @@ _BITS = 6.0
 """About what a component takes, with its place: the threshold that rows are measured against."""
 _AT_ONCE = 2**24
 """Components of rows that are looked at together: what is noted of them takes some ten megabytes."""
-
-
-@dataclass
-class _Best:
-    """The best messages of some rows: objective, amount, ‖b − v‖², bytes, and the place of their k, all (M,).
-
-    Attributes:
-        cut: what all that are sent are above.
-        sums: of the magnitudes that are sent.
-        lowest: the bin of the smallest.
-    """
-
-    value: FloatArray
-    amounts: IntArray
-    kept: FloatArray
-    nbytes: IntArray
-    place: IntArray
-    cut: FloatArray = field(default_factory=lambda: np.zeros(0))
-    sums: FloatArray = field(default_factory=lambda: np.zeros(0))
-    lowest: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 class LevelResiduals(Residuals):
@@ -78,6 +57,8 @@ class LevelResiduals(Residuals):
             HEADER_BYTES + np.array(tables),
             self._largest,
         )
+        most = np.full(int(self._choices[-1]), -(-self._dim // int(self._choices[-1])))  # the longest code
+        self._longest = int(self._tables[3].max() + self._tables[2].max() + self._dim + order_bytes(most))
         self._shortest = np.where(every_k > 0, compressor.least_bytes(every_k, self._dim), 0)
         self._factor = np.sqrt({"components": 1.0, "bits": _BITS / 32, "bytes": _BITS / 8}[counts])
         count = len(self._rows)
@@ -112,83 +93,28 @@ class LevelResiduals(Residuals):
         return best, kept
 
     def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
-        rows, energy = objective.places, self._energy[objective.places]
-        bits = self._bits(self._rows), self._upper
-        histogram, top = level_kernels.histograms(self._rows, *bits, rows, BINS)
-        ids, k, left, nbytes = level_kernels.at_edges(histogram, energy, reach, *self._tables)
-        best = self._best(objective, k, left, nbytes)
-        best.lowest = ids[np.arange(len(rows)), best.place]
-        # All that are sent are above the cut; of the others none is.
-        word = bits[0].dtype.type
-        least = (best.lowest + top - (BINS - 1)).astype(word) << word(self._upper)
-        best.cut = (np.maximum(least, word(1)) - word(1)).view(self._dtype)
-        sent = np.arange(BINS) >= best.lowest[:, None]
-        best.sums = np.where(sent, histogram[..., 1], 0.0).sum(axis=1)
-        none = np.zeros((1, len(rows)))
-        nothing = objective.of_sizes(none, energy[None])[0]
-        taken = objective.of_sizes(none, (energy - best.kept)[None])[0]
-        near = np.flatnonzero(best.value < nothing + NEAR * taken)
-        if len(near):
-            self._look_closer(objective.of(near), near, best, ids, histogram, top)
-        sends = best.value < nothing
-        self._found[rows] = np.where(sends, best.amounts, 0)
-        self._found_bytes[rows], self._found_cut[rows], self._found_top[rows] = best.nbytes, best.cut, top
-        if len(senders := np.flatnonzero(sends)):
-            number, choice = np.divmod(best.amounts[senders] - 1, len(self._choices))
-            of_senders = histogram[senders], best.lowest[senders], number + 1, best.sums[senders]
-            means = level_kernels.means_of(*of_senders, self._choices[choice], self._cut, self._largest)
-            self._found_means[rows[senders], : means.shape[1]] = means
-        return self._found[rows], np.where(sends, best.kept, energy)
-
-    def _look_closer(
-        self,
-        objective: Weighed,
-        near: IntArray,
-        best: _Best,
-        ids: IntArray,
-        histogram: FloatArray,
-        top: IntArray,
-    ) -> None:
-        """Try all k in the bins on both sides of the best edge, with its L; enter what is better."""
-        high = ids[near, best.place[near]]
-        after = ids[near, np.minimum(best.place[near] + 1, ids.shape[1] - 1)]
-        low = np.where(after < 0, high, after)
-        longest = (histogram[near, high, 0] + np.where(low < high, histogram[near, low, 0], 0)).max()
-        choice = (best.amounts[near] - 1) % len(self._choices)
-        rows, bits = objective.places, (self._bits(self._rows), self._upper)
-        k, left, nbytes, last, sums = level_kernels.within_bins(
+        rows = objective.places
+        amounts, kept, nbytes, cut, top, means = level_kernels.search(
             self._rows,
-            *bits,
-            *(rows, top[near], high, low, histogram[near], self._energy[rows], choice),
-            *self._tables,
-            int(longest),
+            *(self._bits(self._rows), self._upper, rows, BINS, NEAR),
+            *(self._energy[rows], reach),
+            *self._prices(objective),
+            self._tables,
         )
-        found, each = self._best(objective, k, left, nbytes, choice), np.arange(len(near))
-        found.cut, found.sums = _below(last, found.place), sums[each, found.place]
-        found.lowest = bins_of(last[each, found.place]) - top[near] + BINS - 1
-        tied = (found.value == best.value[near]) & (found.amounts < best.amounts[near])
-        better = (found.value < best.value[near]) | tied
-        for name in ("value", "amounts", "kept", "nbytes", "cut", "sums", "lowest"):
-            getattr(best, name)[near] = np.where(better, getattr(found, name), getattr(best, name)[near])
+        self._found[rows], self._found_bytes[rows], self._found_means[rows] = amounts, nbytes, means
+        self._found_cut[rows], self._found_top[rows] = cut, top
+        return amounts, kept
 
-    def _best(
-        self,
-        objective: Weighed,
-        k: IntArray,
-        left: FloatArray,
-        nbytes: IntArray,
-        choice: IntArray | None = None,
-    ) -> _Best:
-        """Return the best of k, (M, A), of each row; with every choice of L, (M, A, C), or one a row."""
-        rows, number = len(k), len(self._choices) if choice is None else 1
-        components = np.repeat(k, number, axis=1)
-        left, nbytes = left.reshape(rows, -1), nbytes.reshape(rows, -1)
-        values = objective.of_sizes(size_in(self.counts, components, nbytes).T, left.T).T
-        values = np.where(components > 0, values, np.inf)
-        least, each = values.argmin(axis=1), np.arange(rows)
-        place, found = np.divmod(least, number)
-        amounts = (k[each, place] - 1) * len(self._choices) + (found if choice is None else choice) + 1
-        return _Best(values[each, least], amounts, left[each, least], nbytes[each, least], place)
+    def _prices(self, objective: Weighed) -> tuple[tuple[Any, ...], FloatArray]:
+        """Return how the search weighs messages: by a price for their size, or by a table of prices."""
+        number, unit = len(objective.places), {"components": 0.0, "bits": 0.25, "bytes": 1.0}[self.counts]
+        none, V = np.zeros(number), np.array(objective.V)
+        if (affine := objective.affine) is not None:
+            return (V, *affine, unit), np.zeros((number, 0))
+        every = np.arange(self._dim + 1 if self.counts == "components" else self._longest + 1)
+        sizes = size_in(self.counts, every, every)[:, None]
+        prices = objective.of_sizes(np.broadcast_to(sizes, (len(every), number)), none)
+        return (V, none, none, unit), np.ascontiguousarray(prices.T)
 
     def everything(self) -> IntArray:
         return self.at_most(self._dim)
@@ -203,7 +129,7 @@ class LevelResiduals(Residuals):
         found = np.zeros(len(self._rows), dtype=np.int64)
         for rows in self._parts(np.arange(len(found))):
             bits = self._bits(self._rows), self._upper
-            found[rows] = level_kernels.histograms(self._rows, *bits, rows, BINS)[0][..., 0].sum(axis=1)
+            found[rows] = level_sending.sendable(self._rows, *bits, rows, BINS)
         return found
 
     def offers(self, place: int) -> Offers:
@@ -229,7 +155,7 @@ class LevelResiduals(Residuals):
         others = np.flatnonzero((listed > 0) & (listed != self._found))
         if len(others):
             chosen = self._chosen(others, listed[others])
-            counts = level_kernels.prepare(self._rows, *chosen, self._largest)[1]
+            counts = level_sending.prepare(self._rows, *chosen, self._largest)[1]
             for row, amount, cells in zip(others.tolist(), listed[others].tolist(), counts, strict=True):
                 levels = self._compressor.meaning(amount)[1]
                 table = table_bytes(levels, "short", self._dtype)
@@ -245,7 +171,7 @@ class LevelResiduals(Residuals):
         unsaid = np.flatnonzero(~known | np.isnan(cut))
         if len(unsaid):
             cut[unsaid], last[unsaid] = self._find_cuts(rows[unsaid], k[unsaid] + 1)
-            top[unsaid] = level_kernels.tops(*bits, rows[unsaid])
+            top[unsaid] = level_sending.tops(*bits, rows[unsaid])
         # The smallest that is sent: equal to the cut if `last` says so, else above it.
         word = bits[0].dtype.type
         least = cut.view(bits[0].dtype) + np.where(last < 0, word(1), word(0))
@@ -265,25 +191,10 @@ class LevelResiduals(Residuals):
             others = np.flatnonzero(self._found[part] != listed[part])
             if len(others):
                 own = chosen[:2] + tuple(array[others] for array in chosen[2:])
-                found = level_kernels.prepare(self._rows, *own, self._largest)[0]
+                found = level_sending.prepare(self._rows, *own, self._largest)[0]
                 means[others, : found.shape[1]] = found
-            level_kernels.move(self._rows, *chosen, means, each[part], total)
+            level_sending.move(self._rows, *chosen, means, each[part], total)
             self._leave_memory()
         self._found[:] = 0
         if len(senders):
             self._measure(senders)
-
-
-def _below(magnitudes: NDArray[Any], place: IntArray) -> NDArray[Any]:
-    """Return cuts that the magnitudes (M, A) up to these places are above, and the next ones are not.
-
-    NaN for a magnitude that is the same as the next one: which of them are sent is not said by a cut.
-    """
-    each = np.arange(len(place))
-    chosen, following = (
-        magnitudes[each, place],
-        magnitudes[each, np.minimum(place + 1, magnitudes.shape[1] - 1)],
-    )
-    last = place == magnitudes.shape[1] - 1
-    tied = np.where(last, False, chosen == following)
-    return np.where(tied, np.nan, np.nextafter(chosen, magnitudes.dtype.type(0))).astype(magnitudes.dtype)
