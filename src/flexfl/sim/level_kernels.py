@@ -1,4 +1,4 @@
-"""Passes for messages of levels (`compress.levels`): histograms, what every cut and L come to, and sending.
+"""Passes for the search for levels (`compress.levels`): histograms, and what every cut and L come to.
 
 Every row is one thread's work from beginning to end, and its sums have a fixed order: results do not depend
 on the number of threads. Sizes are computed as `compress.message` does, digit by digit.
@@ -15,16 +15,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_BLOCK = 2048
-
-
 _DROPPED = 45
 """Of the 52 digits of a float64's mantissa, those that eight significant bits leave out."""
 _NORMAL = float(np.finfo(np.float64).tiny)
 
 
 @njit(cache=True)
-def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
+def short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
     """The nearest number with eight significant bits, ties to even: `compress.message.shortened`.
 
     `bits` are those of `scratch`, one number: adding half of what is dropped rounds, and carries over into
@@ -32,11 +29,11 @@ def _short(mean: float, largest: float, scratch: Array, bits: Array) -> float:
     """
     if mean < _NORMAL:
         fraction, exponent = math.frexp(mean)
-        return math.ldexp(np.rint(fraction * 256.0), exponent - 8)
+        return float(math.ldexp(np.rint(fraction * 256.0), exponent - 8))
     scratch[0] = mean
     odd = (bits[0] >> _DROPPED) & 1
     bits[0] = ((bits[0] + (1 << (_DROPPED - 1)) - 1 + odd) >> _DROPPED) << _DROPPED
-    return min(scratch[0], largest)
+    return float(min(scratch[0], largest))
 
 
 @njit(parallel=True, cache=True)
@@ -74,7 +71,7 @@ def _cell(
     """What a cell of n components with that sum and squares leaves behind, and log2 n!."""
     if n <= 0:
         return 0.0, 0.0
-    mean = _short(s / n, largest, scratch, bits)
+    mean = short(s / n, largest, scratch, bits)
     return max(0.0, q - 2.0 * mean * s + n * mean * mean), factorials[n]
 
 
@@ -106,11 +103,11 @@ def _size(levels: int, k: int, orders: float, factorials: Array, places: Array, 
     """The bytes of a message, given Σ log2 n_c!: `compress.message.levels_bytes`."""
     bits = factorials[k + levels - 1] - factorials[levels - 1] - orders
     order = int(np.ceil(bits / 8 - 1e-9)) + 1 if levels > 1 else 0
-    return base + places[k] + (k + 7) // 8 + order
+    return int(base + places[k] + (k + 7) // 8 + order)
 
 
 @njit(cache=True)
-def _suffixes(histogram: Array) -> Array:
+def suffixes(histogram: Array) -> Array:
     """Number, sum and squares of the components in bins from each one on, (bins + 1, 3)."""
     found = np.zeros((len(histogram) + 1, 3))
     for place in range(len(histogram) - 1, -1, -1):
@@ -154,7 +151,7 @@ def at_edges(
     for i in prange(len(histogram)):
         scratch = np.empty(1)
         bits = scratch.view(np.int64)
-        suffix = _suffixes(histogram[i])
+        suffix = suffixes(histogram[i])
         e, place = 0, bins
         while e < number[i]:
             place -= 1
@@ -174,6 +171,19 @@ def at_edges(
                 nbytes[i, e, c] = _size(choices[c], k, orders + order, factorials, places, bases[c])
             e += 1
     return ids, ks, kept, nbytes
+
+
+@njit(cache=True)
+def _sorted_between(vector: Array, ordered: Array, sign: Any, least: Any, beyond: Any, count: int) -> Array:
+    """The magnitudes whose bits are from `least` on and below `beyond`, ascending; there are so many."""
+    inside, found = np.empty(count, dtype=vector.dtype), 0
+    for j in range(len(vector)):
+        code = ordered[j] & ~sign
+        if code >= least and code < beyond:
+            inside[found] = abs(vector[j])
+            found += 1
+    inside.sort()
+    return inside
 
 
 @njit(parallel=True, cache=True)
@@ -213,17 +223,11 @@ def within_bins(
         digits = scratch.view(np.int64)
         vector, ordered = vectors[rows[i]], bits[rows[i]]
         first, levels, base = int(top[i]) - (bins - 1), choices[choice[i]], bases[choice[i]]
-        suffix = _suffixes(histogram[i])
+        suffix = suffixes(histogram[i])
         least = max(bits.dtype.type(1), bits.dtype.type(low[i] + first) << moved)
         beyond = bits.dtype.type(high[i] + 1 + first) << moved
-        inside = np.empty(int(suffix[low[i], 0] - suffix[high[i] + 1, 0]), dtype=vectors.dtype)
-        found = 0
-        for j in range(len(vector)):
-            code = ordered[j] & ~sign
-            if code >= least and code < beyond:
-                inside[found] = abs(vector[j])
-                found += 1
-        inside.sort()
+        found = int(suffix[low[i], 0] - suffix[high[i] + 1, 0])
+        inside = _sorted_between(vector, ordered, sign, least, beyond, found)
         n, s, q = int(suffix[high[i] + 1, 0]), suffix[high[i] + 1, 1], suffix[high[i] + 1, 2]
         place, left, orders, begin = high[i] + 1, 0.0, 0.0, 0
         for at in range(found):  # the largest first
@@ -241,127 +245,3 @@ def within_bins(
             kept[i, at] = max(0.0, energy[i] - q) + left + lowest
             nbytes[i, at] = _size(levels, n, orders + order, factorials, places, base)
     return ks, kept, nbytes, last, sums
-
-
-@njit(cache=True)
-def means_of(
-    histogram: Array, place: Array, k: Array, sums: Array, levels: Array, like: Array, largest: float
-) -> Array:
-    """The means of the cells of what each row sends, (M, L), in the type of `like`.
-
-    What is sent begins in the bin `place`, has k components, and magnitudes with that sum.
-    """
-    means = np.ones((len(k), levels.max()), dtype=like.dtype)
-    scratch = np.empty(1)
-    bits = scratch.view(np.int64)
-    for i in range(len(k)):
-        suffix = _suffixes(histogram[i])
-        end = len(suffix) - 1
-        span, higher, more = end - place[i], 0.0, 0.0
-        for cell in range(levels[i] - 1, -1, -1):
-            begin = place[i] + (cell * span + levels[i] - 1) // levels[i]
-            n, s = (suffix[begin, 0], suffix[begin, 1]) if cell > 0 else (float(k[i]), sums[i])
-            if n > higher:
-                means[i, cell] = _short((s - more) / (n - higher), largest, scratch, bits)
-            higher, more = n, s
-    return means
-
-
-@njit(cache=True)
-def _cells(span: int, levels: int) -> Array:
-    """The cell of each of the bins that are sent, the lowest first: `compress.levels.cells_of`."""
-    return np.arange(span) * levels // span
-
-
-@njit(parallel=True, cache=True)
-def prepare(
-    vectors: Array,
-    bits: Array,
-    shift: int,
-    rows: Array,
-    cut: Array,
-    last: Array,
-    levels: Array,
-    low: Array,
-    top: Array,
-    largest: float,
-) -> tuple[Array, Array]:
-    """The means of the cells of what each row sends, and how many components they have, (M, L).
-
-    Sent are those with |b| > cut, or |b| = cut at an index of at most `last`; low and top are the upper bits
-    of the smallest and the largest of them.
-    """
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    most = levels.max()
-    means = np.ones((len(rows), most), dtype=vectors.dtype)
-    counts = np.zeros((len(rows), most), dtype=np.int64)
-    for i in prange(len(rows)):
-        vector, ordered = vectors[rows[i]], bits[rows[i]]
-        sums, scratch = np.zeros(most), np.empty(1)
-        digits, cell_of = scratch.view(np.int64), _cells(top[i] - low[i] + 1, levels[i])
-        for j in range(len(vector)):
-            size = abs(vector[j])
-            if size > cut[i] or (size == cut[i] and j <= last[i]):
-                cell = cell_of[int((ordered[j] & ~sign) >> places) - low[i]]
-                sums[cell] += np.float64(size)
-                counts[i, cell] += 1
-        for cell in range(levels[i]):
-            if counts[i, cell] > 0:
-                means[i, cell] = _short(sums[cell] / counts[i, cell], largest, scratch, digits)
-    return means, counts
-
-
-@njit(parallel=True, cache=True)
-def tops(bits: Array, shift: int, rows: Array) -> Array:
-    """The upper bits of the largest magnitude of each row, (M,)."""
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    found = np.zeros(len(rows), dtype=np.int64)
-    for i in prange(len(rows)):
-        ordered, largest = bits[rows[i]], bits.dtype.type(0)
-        for j in range(len(ordered)):
-            largest = max(largest, ordered[j] & ~sign)
-        found[i] = int(largest >> bits.dtype.type(shift))
-    return found
-
-
-@njit(parallel=True, cache=True)
-def move(
-    residual: Array,
-    bits: Array,
-    shift: int,
-    rows: Array,
-    cut: Array,
-    last: Array,
-    levels: Array,
-    low: Array,
-    top: Array,
-    means: Array,
-    weights: Array,
-    total: Array,
-) -> None:
-    """total (D,) += Σ weights[i]·v_i, where v_i is what row i sends; what is sent leaves the row.
-
-    Parallel over columns: each sum is over the senders in their order, whatever the threads.
-    """
-    dim = residual.shape[1]
-    sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
-    places = bits.dtype.type(shift)
-    arrived = np.zeros((len(rows), int((top - low).max()) + 1), dtype=residual.dtype)  # by bin
-    for i in range(len(rows)):
-        span = int(top[i] - low[i]) + 1
-        arrived[i, :span] = means[i][_cells(span, levels[i])]
-    for block in prange((dim + _BLOCK - 1) // _BLOCK):
-        begin = block * _BLOCK
-        sums = total[begin : begin + _BLOCK]
-        for i in range(len(rows)):
-            vector = residual[rows[i]][begin : begin + _BLOCK]
-            ordered = bits[rows[i]][begin : begin + _BLOCK]
-            limit, until, weight, lowest, values = cut[i], last[i] - begin, weights[i], low[i], arrived[i]
-            for j in range(len(vector)):
-                size = abs(vector[j])
-                if size > limit or (size == limit and j <= until):
-                    mean = values[int((ordered[j] & ~sign) >> places) - lowest]
-                    value = -mean if vector[j] < 0 else mean
-                    sums[j] += weight * value
-                    vector[j] -= value

@@ -19,7 +19,7 @@ from flexfl.compress.message import (
     table_bytes,
 )
 from flexfl.counting import Counts, size_in
-from flexfl.sim import level_kernels
+from flexfl.sim import level_kernels, level_sending
 from flexfl.sim.residuals import Residuals, Vectors
 from flexfl.streams import Moment
 
@@ -136,7 +136,7 @@ class LevelResiduals(Residuals):
         if len(senders := np.flatnonzero(sends)):
             number, choice = np.divmod(best.amounts[senders] - 1, len(self._choices))
             of_senders = histogram[senders], best.lowest[senders], number + 1, best.sums[senders]
-            means = level_kernels.means_of(*of_senders, self._choices[choice], self._cut, self._largest)
+            means = level_sending.means_of(*of_senders, self._choices[choice], self._cut, self._largest)
             self._found_means[rows[senders], : means.shape[1]] = means
         return self._found[rows], np.where(sends, best.kept, energy)
 
@@ -229,7 +229,7 @@ class LevelResiduals(Residuals):
         others = np.flatnonzero((listed > 0) & (listed != self._found))
         if len(others):
             chosen = self._chosen(others, listed[others])
-            counts = level_kernels.prepare(self._rows, *chosen, self._largest)[1]
+            counts = level_sending.prepare(self._rows, *chosen, self._largest)[1]
             for row, amount, cells in zip(others.tolist(), listed[others].tolist(), counts, strict=True):
                 levels = self._compressor.meaning(amount)[1]
                 table = table_bytes(levels, "short", self._dtype)
@@ -245,7 +245,7 @@ class LevelResiduals(Residuals):
         unsaid = np.flatnonzero(~known | np.isnan(cut))
         if len(unsaid):
             cut[unsaid], last[unsaid] = self._find_cuts(rows[unsaid], k[unsaid] + 1)
-            top[unsaid] = level_kernels.tops(*bits, rows[unsaid])
+            top[unsaid] = level_sending.tops(*bits, rows[unsaid])
         # The smallest that is sent: equal to the cut if `last` says so, else above it.
         word = bits[0].dtype.type
         least = cut.view(bits[0].dtype) + np.where(last < 0, word(1), word(0))
@@ -265,9 +265,9 @@ class LevelResiduals(Residuals):
             others = np.flatnonzero(self._found[part] != listed[part])
             if len(others):
                 own = chosen[:2] + tuple(array[others] for array in chosen[2:])
-                found = level_kernels.prepare(self._rows, *own, self._largest)[0]
+                found = level_sending.prepare(self._rows, *own, self._largest)[0]
                 means[others, : found.shape[1]] = found
-            level_kernels.move(self._rows, *chosen, means, each[part], total)
+            level_sending.move(self._rows, *chosen, means, each[part], total)
             self._leave_memory()
         self._found[:] = 0
         if len(senders):
