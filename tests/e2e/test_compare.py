@@ -35,7 +35,9 @@ def stamps(folder: Path) -> dict[Path, int]:
 @pytest.mark.slow
 def test_a_comparison_is_tuned_run_and_resumed(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(METHOD)
-    command = ["compare", "price", "mine.toml", *SMALL, "--target", "0.05", "--target", "0.99", "--jobs", "2"]
+    (tmp_path / "steady.toml").write_text('[control]\npolicy = "price"\n')  # nothing to tune
+    targets = ["--target", "0.05", "--target", "0.99"]
+    command = ["compare", "steady.toml", "mine.toml", *SMALL, *targets, "--jobs", "2"]
     first = flexfl(*command, "--seeds", "1", cwd=tmp_path)
     assert first.returncode == 0, first.stderr  # a combination that fails is not chosen, and that is all
     assert "mine, learning_rate=1e+30, seed 1 failed" in first.stderr
@@ -49,7 +51,7 @@ def test_a_comparison_is_tuned_run_and_resumed(tmp_path: Path) -> None:
     assert len(done) == 2
     assert all(before[path] == after[path] for path in done)
     results = json.loads(second.stdout)
-    assert [(row["method"], row["seeds"]) for row in results["methods"]] == [("price", 2), ("mine", 2)]
+    assert [(row["method"], row["seeds"]) for row in results["methods"]] == [("steady", 2), ("mine", 2)]
     assert results["methods"][1]["seeds_that_reach_0.05"] == 2
     out = tmp_path / "runs/compare/quickstart/compare"
     assert results == json.loads((out / "compare.json").read_text())

@@ -120,8 +120,7 @@ def reference(
     compute, uplink, downlink, joint = _knobs(setup, N, D)
     x: FloatArray = np.array(params, dtype=dtype)
     r, e = (np.zeros(shape, dtype=dtype) for shape in (D, (N, D)))  # lines 1–2
-    flying = _Flying(w, D)
-    work = [ClientWork(setup.local) for _ in range(N)]
+    flying, work = _Flying(w, D), [ClientWork(setup.local) for _ in range(N)]
     used, sent, x_bar = [0] * N, list[float](), x  # minibatches by client, messages per client by iteration
 
     for t in range(iterations):  # line 3

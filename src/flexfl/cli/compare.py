@@ -47,51 +47,60 @@ Targets = Annotated[
 ]
 
 
+Base = Annotated[
+    str,
+    typer.Option(
+        "--base",
+        metavar="SPEC",
+        help="The spec whose data, model, costs, budgets and iterations all methods share.",
+        autocompletion=completion.specs,
+    ),
+]
+Seeds = Annotated[
+    str,
+    typer.Option(
+        "--seeds", metavar="N,N-N", help="Seeds of every method: 1-5 or 1,2,7", show_default="the base's"
+    ),
+]
+TuneSeeds = Annotated[
+    str,
+    typer.Option(
+        "--tune-seeds",
+        metavar="N,N-N",
+        help="Seeds of every combination that is tried.",
+        show_default="the first",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder of the runs.", show_default="runs/compare/BASE"),
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(
+        "--results", metavar="DIR", help="Folder of the table and figure.", show_default="OUT/compare"
+    ),
+]
+
+Formats = Annotated[
+    str, typer.Option("--format", metavar="LIST", help="Formats of the figure: png, svg, pdf.")
+]
+
+
 def compare(
     methods: Methods,
-    base: Annotated[
-        str,
-        typer.Option(
-            "--base",
-            metavar="SPEC",
-            help="The spec whose data, model, costs, budgets and iterations all methods share.",
-            autocompletion=completion.specs,
-        ),
-    ] = "quickstart",
-    seeds: Annotated[
-        str,
-        typer.Option(
-            "--seeds", metavar="N,N-N", help="Seeds of every method: 1-5 or 1,2,7", show_default="the base's"
-        ),
-    ] = "",
+    base: Base = "quickstart",
+    seeds: Seeds = "",
     set_: Settings = None,
     tune: Tune = None,
-    tune_seeds: Annotated[
-        str,
-        typer.Option(
-            "--tune-seeds",
-            metavar="N,N-N",
-            help="Seeds of every combination that is tried.",
-            show_default="the first",
-        ),
-    ] = "",
+    tune_seeds: TuneSeeds = "",
     no_tune: Annotated[
         bool, typer.Option("--no-tune", help="Run methods with the settings that they have; tune nothing.")
     ] = False,
     target: Targets = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder of the runs.", show_default="runs/compare/BASE"),
-    ] = None,
-    results: Annotated[
-        Path | None,
-        typer.Option(
-            "--results", metavar="DIR", help="Folder of the table and figure.", show_default="OUT/compare"
-        ),
-    ] = None,
-    formats: Annotated[
-        str, typer.Option("--format", metavar="LIST", help="Formats of the figure: png, svg, pdf.")
-    ] = "png,svg",
+    out: Out = None,
+    results: Results = None,
+    formats: Formats = "png,svg",
     jobs: Annotated[int | None, JOBS] = None,
     on: Annotated[
         Place, typer.Option("--on", help="Processes of this machine, or a Ray cluster (the extra ray).")

@@ -261,19 +261,7 @@ def _run(
             state = None  # and with it the old checkpoint, which is mapped
         writer = DirectoryWriter(directory, by_client=spec.record.clients)
         everyone = Observers([writer, *observers])
-        everyone.begin(
-            RunInfo(
-                lasting,
-                data.clients,
-                engine.dim,
-                spec.train.iterations,
-                engine.iteration,
-                spec.plain(),
-                terms["budgets"],
-                _notes(spec, problem),
-                terms["units"],
-            )
-        )
+        everyone.begin(_info(spec, problem, engine, terms, lasting))
         every = spec.train.evaluate_every, spec.engine.checkpoint_every
         extent = Extent(spec.train.iterations, *every, problem.setup.duration)
         try:
@@ -290,6 +278,23 @@ def _run(
         summary = writer.summarise(progress, gradients=engine.gradients.name, **more)
         everyone.end(progress, summary)
         return _result(problem.model, engine, Run(out), summary)
+
+
+def _info(
+    spec: Spec, problem: Problem, engine: Engine, terms: dict[str, Any], lasting: Path | None
+) -> RunInfo:
+    """Return what observers learn of a run before it begins, or goes on."""
+    return RunInfo(
+        lasting,
+        problem.data.clients,
+        engine.dim,
+        spec.train.iterations,
+        engine.iteration,
+        spec.plain(),
+        terms["budgets"],
+        _notes(spec, problem),
+        terms["units"],
+    )
 
 
 def _result(model: FlatModel, engine: Engine, run: Run, summary: dict[str, Any]) -> Result:
