@@ -39,6 +39,8 @@ DIGITS = 4
 BINS = 31 << DIGITS
 """Bins below the largest magnitude from which components are sent."""
 MOST_BITS = 5
+EXACT = 512
+"""Of so few components every k is tried with every L."""
 NEAR = 0.01
 """A message at the edge of a bin that is so near to being worth it, as a share of what it takes off ‖b‖², is
 looked at more closely: one more or less component may make it worth it."""
@@ -73,7 +75,10 @@ class Levels:
         )
 
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
-        """Return the amount with the least objective: every L at edges of bins, then all k near the best."""
+        """Return the amount with the least objective: every L at edges of bins, then all k near the best.
+
+        Of few components every k is tried with every L.
+        """
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
         none = np.zeros(1, dtype=np.int64)
@@ -81,6 +86,8 @@ class Levels:
         if not len(edges):
             return amount
         every = np.arange(len(self.choices))
+        if len(sizes) <= EXACT:
+            return self._better(sizes, np.arange(1, len(sizes) + 1), every, weigh, amount, least)[0]
         amount, least, place, choice, near_enough = self._better(sizes, edges, every, weigh, amount, least)
         if not near_enough:
             return amount

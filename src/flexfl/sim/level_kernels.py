@@ -13,6 +13,8 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
+from flexfl.compress.levels import EXACT
+
 Array = NDArray[Any]
 
 
@@ -171,7 +173,7 @@ def _inside(vector: Array, ordered: Array, shift: int, first: int, low: int, hig
     """The magnitudes in the bins from low to high, ascending; bin 0 has the upper bits `first`."""
     sign = ordered.dtype.type(1) << ordered.dtype.type(ordered.itemsize * 8 - 1)
     moved = ordered.dtype.type(shift)
-    least = max(ordered.dtype.type(1), ordered.dtype.type(low + first) << moved)
+    least = max(ordered.dtype.type(1), ordered.dtype.type(max(0, low + first)) << moved)
     beyond = ordered.dtype.type(high + 1 + first) << moved
     found, inside = 0, np.empty(number, dtype=vector.dtype)
     for j in range(len(vector)):
@@ -241,6 +243,36 @@ def _means(
         higher, more = n, s
 
 
+@njit(cache=True)
+def _scanned(
+    suffix: Array,
+    energy: float,
+    reach: int,
+    near: float,
+    nothing: float,
+    weights: tuple[float, float, float, float],
+    table: Array,
+    sizes: tuple[Array, Array, Array, Array, float],
+    scratch: Array,
+) -> tuple[int, int, int, int]:
+    """The bins in which every k is tried, highest and lowest, and the choices of L, from and to before.
+
+    All of them for few components, else those on both sides of the best edge with its L; no choice where no
+    edge is worth it, or nearly.
+    """
+    if suffix[0, 0] <= EXACT:
+        return len(suffix) - 2, 0, 0, len(sizes[0])
+    value, place, choice, kept, _ = _best_edge(suffix, energy, reach, weights, table, sizes, scratch)
+    if place < 0 or not value < nothing + near * weights[0] * (energy - kept):
+        return 0, 0, 0, 0
+    after = place - 1
+    while after > 0 and suffix[after, 0] == suffix[place, 0]:
+        after -= 1
+    if suffix[place, 0] >= reach or after < 0 or suffix[after, 0] == suffix[place, 0]:
+        after = place
+    return place, after, choice, choice + 1
+
+
 @njit(parallel=True, cache=True)
 def search(
     vectors: Array,
@@ -258,7 +290,7 @@ def search(
     """The best message of each row: every L at every edge of a bin, then every k in the two bins at the best.
 
     Args:
-        vectors, bits, shift, rows, bins: components, their bits, how the upper ones are taken, which rows.
+        vectors, bits, shift, rows, bins: which rows, and how their bits are binned.
         near: a message at an edge within this share of what it takes off is looked at more closely.
         energy: ‖b‖².
         reach: no more components than this can be worth it.
@@ -275,33 +307,25 @@ def search(
     tops, choices = np.zeros(len(rows), dtype=np.int64), sizes[0]
     means = np.ones((len(rows), choices[-1]), dtype=vectors.dtype)
     for i in prange(len(rows)):
-        vector, ordered, scratch = vectors[rows[i]], bits[rows[i]], np.empty(1)
-        histogram, top = histogram_of(vector, ordered, shift, bins)
-        suffix, first, tops[i] = _suffixes(histogram), top - (bins - 1), top
+        vector, ordered, scratch, table = vectors[rows[i]], bits[rows[i]], np.empty(1), tables[i]
+        histogram, tops[i] = histogram_of(vector, ordered, shift, bins)
+        suffix, first = _suffixes(histogram), tops[i] - (bins - 1)
         weights = (prices[0][i], prices[1][i], prices[2][i], prices[3])
-        V, nothing = weights[0], weights[0] * energy[i] + (tables[i, 0] if tables.shape[1] else 0.0)
-        edge = _best_edge(suffix, energy[i], reach[i], weights, tables[i], sizes, scratch)
-        value, place, choice, stays, length = edge
-        if place < 0 or not value < nothing + near * V * (energy[i] - stays):
+        nothing = weights[0] * energy[i] + (table[0] if len(table) else 0.0)
+        high, low, begin, end = _scanned(
+            suffix, energy[i], reach[i], near, nothing, weights, table, sizes, scratch
+        )
+        if begin == end:
             continue
-        k, total, low = int(suffix[place, 0]), suffix[place, 1], place
-        limit = np.nan  # until it is known: all in the bin and above
-        after = place - 1
-        while after > 0 and suffix[after, 0] == suffix[place, 0]:
-            after -= 1
-        if k >= reach[i] or after < 0 or suffix[after, 0] == suffix[place, 0]:
-            after = place
-        number = int(suffix[after, 0] - suffix[place + 1, 0])
-        inside = _inside(vector, ordered, shift, first, after, place, number)
-        closer = _best_within(inside, suffix, place, choice, energy[i], weights, tables[i], sizes, scratch)
-        if closer[0] < value or (closer[0] == value and closer[1] < k):
-            value, k, low, stays, length, total, last = closer
-        else:
-            last = number - int(suffix[place, 0] - suffix[place + 1, 0])
-        if last == 0 or inside[last - 1] < inside[last]:
-            limit = np.nextafter(inside[last], vectors.dtype.type(0))
-        if value < nothing:
-            amounts[i], kept[i], nbytes[i] = (k - 1) * len(choices) + choice + 1, stays, length
-            cut[i] = limit
-            _means(suffix, low, k, total, choices[choice], sizes[4], scratch, means[i])
+        inside = _inside(vector, ordered, shift, first, low, high, int(suffix[low, 0] - suffix[high + 1, 0]))
+        best = nothing
+        for c in range(begin, end):
+            found = _best_within(inside, suffix, high, c, energy[i], weights, table, sizes, scratch)
+            value, k, place, stays, length, total, last = found
+            amount = (k - 1) * len(choices) + c + 1
+            if value < best or (value == best and amount < amounts[i]):
+                best, amounts[i], kept[i], nbytes[i], cut[i] = value, amount, stays, length, np.nan
+                if last == 0 or inside[last - 1] < inside[last]:
+                    cut[i] = np.nextafter(inside[last], vectors.dtype.type(0))
+                _means(suffix, place, k, total, choices[c], sizes[4], scratch, means[i])
     return amounts, kept, nbytes, cut, tops, means
