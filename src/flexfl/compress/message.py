@@ -206,8 +206,8 @@ def shortened(magnitudes: FloatArray, dtype: Any) -> FloatArray:
 def even_levels(first: Any, levels: int) -> FloatArray:
     """Return 1, 2, …, L times the first level, in its type: sender and receiver have the same ones.
 
-    >>> even_levels(np.float32(0.1), 3)
-    array([0.1       , 0.2       , 0.30000001], dtype=float32)
+    >>> even_levels(np.float32(0.25), 3)
+    array([0.25, 0.5 , 0.75], dtype=float32)
     """
     return np.asarray(np.arange(1, levels + 1, dtype=first.dtype) * first)
 
