@@ -77,7 +77,11 @@ def test_a_larger_tradeoff_lowers_the_objective_and_raises_the_cost():
 
 
 def test_the_price_keeps_every_budget_to_the_end_and_spends_it():
-    """Nobody above its total, the means at 97 to 100 %, and no less accurate than the paper's queues."""
+    """Nobody above its total, the means at 97 to 100 %, and more accurate than queues that keep to budgets.
+
+    After so few iterations queues with V = 0.02 are still far above the uplink's budget, and how much that
+    buys them differs from one machine's sums to another's; those with V = 0.002 keep to it.
+    """
     prices = [run(seed, 600, "control.policy=price") for seed in SEEDS]
     for one in prices:
         for knob in BUDGET:
@@ -86,5 +90,6 @@ def test_the_price_keeps_every_budget_to_the_end_and_spends_it():
             if account["worst"] is not None:
                 worst = account["worst"]["spent"]
                 assert worst["spent"] <= worst["budget"] * (1 + 1e-9), knob
-    online = np.mean([accuracy(run(seed, 600)) for seed in SEEDS])
-    assert np.mean([accuracy(one) for one in prices]) > online - 0.01
+    queues = [run(seed, 600, "control.tradeoff=0.002") for seed in SEEDS]
+    assert max(one.average_cost("uplink")[-1] for one in queues) <= 1.01 * BUDGET["uplink"]
+    assert np.mean([accuracy(one) for one in prices]) > np.mean([accuracy(one) for one in queues])
