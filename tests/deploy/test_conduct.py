@@ -325,7 +325,11 @@ def test_an_answer_that_comes_twice_is_not_asked_for_ever_after(tmp_path: Path) 
     assert counts[0] == counts[1]
 
 
-def test_what_a_lost_answer_had_cost_is_recorded_when_the_next_one_comes(tmp_path: Path) -> None:
+def test_what_a_lost_answer_had_cost_is_recorded_when_the_next_one_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two seconds until the next question would be longer than the whole run on a fast machine.
+    monkeypatch.setattr("flexfl.deploy.conductor._RETRY_SECONDS", 0.02)
     lost = iter([True])
     link = Loop(tmp_path, NAMES, Meddler("site-3", lambda answer: None if next(lost, False) else answer))
     spec = quick(deploy={"deadline": 0.05}, train={"iterations": 200, "evaluate_every": 100})
