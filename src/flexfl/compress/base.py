@@ -168,6 +168,13 @@ class Bounded(Protocol):
         """Return, for k (K, 1), a number that what k components take off ‖b‖² is not above, (K, N)."""
         ...
 
+    def reach(self, objective: Weighed, grid: IntArray, margin: float) -> IntArray | None:
+        """Return the largest k of a grid that `most` allows to be worth its price, 0 where there is none.
+
+        Optional: None if it is to be found with `most`.
+        """
+        ...
+
     def at_best(self, cut: Number, enough: Number = 0.0) -> tuple[IntArray, FloatArray]:
         """Return #{j : |b_j| > cut} and the sum of these b_j²: `above` if all values arrived as they are."""
         ...

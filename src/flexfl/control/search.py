@@ -92,6 +92,10 @@ def _reach(objective: Objective, choices: Choices) -> IntArray:
     From one k of a grid to the next, a cost that never falls is at least what it is at the lower end, and
     the components take off at most what they could take off at the upper end.
     """
+    if isinstance(choices, Bounded):
+        found = choices.reach(objective, _grid(choices.dim), MARGIN)
+        if found is not None:
+            return found
     energy = choices.energy.reshape(-1)
     reach = np.zeros(len(energy), dtype=np.int64)
     none = np.zeros((1, len(energy)), dtype=np.int64)

@@ -228,6 +228,35 @@ def unsure(
 
 
 @njit(cache=True)
+def reaches(
+    grid: Array, sizes: Array, known: tuple[Array, ...], prices: tuple[Array, ...], margin: float
+) -> Array:
+    """The largest k of the grid that may be worth its price, 0 where there is none, (M,).
+
+    From one k of the grid to the next, the price is at least that of the lower end, of whose message `sizes`
+    are the sizes, and what is taken off ‖b‖² is at most what the tangent at `known` says of the upper end.
+
+    Args:
+        grid: 0 = k₀ < k₁ < … = D.
+        sizes: of messages of kᵢ + 1 components.
+        known: the threshold that each row was measured against, count and energy above it, ‖b‖², slack.
+        prices: V, and Φ·φ of a message in any case and for each unit of its size.
+        margin: relative error of what is compared.
+    """
+    cut, count, above, total, slack = known
+    V, fixed, slope = prices
+    found = np.zeros(len(V), dtype=np.int64)
+    for i in range(len(V)):
+        square = np.float64(cut[i]) ** 2
+        for place in range(len(grid) - 1, 0, -1):
+            most = min(above[i] + (grid[place] - count[i]) * square, total[i]) + slack[i]
+            if most > 0 and V[i] * most * (1 + margin) >= fixed[i] + slope[i] * sizes[place - 1]:
+                found[i] = grid[place] * np.isfinite(total[i])
+                break
+    return found
+
+
+@njit(cache=True)
 def rounded_down(cut: Array, zero: float) -> Array:
     """The largest numbers of the type of `zero` that are not above the cut, so that |b| > cut is exact."""
     rounded = np.full(len(cut), zero)

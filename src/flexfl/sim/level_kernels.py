@@ -100,19 +100,20 @@ def histogram_of(vector: Array, ordered: Array, shift: int, bins: int) -> tuple[
     """
     sign = ordered.dtype.type(1) << ordered.dtype.type(ordered.itemsize * 8 - 1)
     places = ordered.dtype.type(shift)
-    found, largest = np.zeros((bins, 3)), ordered.dtype.type(0)
+    found, largest = np.zeros((bins + 1, 3)), ordered.dtype.type(0)
+    number = np.zeros(bins + 1, dtype=np.int32)
     for j in range(len(ordered)):
         largest = max(largest, ordered[j] & ~sign)
     top = int(largest >> places)
-    first = top - (bins - 1)
+    first = top - bins
     for j in range(len(vector)):
-        place = int((ordered[j] & ~sign) >> places) - first
+        place = max(0, int((ordered[j] & ~sign) >> places) - first)  # 0 for those that are too small
         size = np.float64(abs(vector[j]))
-        if place >= 0 and size > 0:
-            found[place, 0] += 1.0
-            found[place, 1] += size
-            found[place, 2] += size * size
-    return found, top
+        number[place] += size > 0
+        found[place, 1] += size
+        found[place, 2] += size * size
+    found[:, 0] = number
+    return found[1:], top
 
 
 @njit(cache=True)
@@ -133,6 +134,7 @@ def _best_edge(
     suffix: Array,
     energy: float,
     reach: int,
+    enough: float,
     weights: tuple[float, float, float, float],
     table: Array,
     sizes: tuple[Array, Array, Array, Array, float],
@@ -140,7 +142,8 @@ def _best_edge(
 ) -> tuple[float, int, int, float, int]:
     """The best message that ends with a bin: objective, bin, choice of L, ‖b − v‖², bytes.
 
-    Bins that begin beyond k = reach are left out; among equals the smallest amount wins.
+    Bins that begin beyond k = reach are left out, and, where the price never falls, those whose components
+    could not be worth it even if they arrived as they are; among equals the smallest amount wins.
     """
     V, fixed, slope, unit = weights
     choices, factorials, places, bases, largest = sizes
@@ -153,6 +156,11 @@ def _best_edge(
         if suffix[place + 1, 0] >= reach:
             break
         unsent = max(0.0, energy - suffix[place, 2])
+        shortest = int(bases[0] + places[k] + (k + 7) // 8)
+        if not len(table) and not _value(V, unsent, k, shortest, fixed, slope, unit, table) < min(
+            best, enough
+        ):
+            continue
         for c in range(len(choices)):
             left, orders, begin = _upper_cells(
                 choices[c], bins - place, suffix, factorials, largest, scratch, bits
@@ -169,19 +177,43 @@ def _best_edge(
 
 
 @njit(cache=True)
-def _inside(vector: Array, ordered: Array, shift: int, first: int, low: int, high: int, number: int) -> Array:
-    """The magnitudes in the bins from low to high, ascending; bin 0 has the upper bits `first`."""
-    sign = ordered.dtype.type(1) << ordered.dtype.type(ordered.itemsize * 8 - 1)
-    moved = ordered.dtype.type(shift)
-    least = max(ordered.dtype.type(1), ordered.dtype.type(max(0, low + first)) << moved)
-    beyond = ordered.dtype.type(high + 1 + first) << moved
-    found, inside = 0, np.empty(number, dtype=vector.dtype)
-    for j in range(len(vector)):
+def _ascending(codes: Array) -> Array:
+    """The same whole numbers in order, by eleven binary digits after the other: for many that are small."""
+    word, other, largest, shift = codes.dtype.type, np.empty_like(codes), codes.dtype.type(0), 0
+    for code in codes:
+        largest = max(largest, code)
+    while largest >> word(shift) > 0:
+        ends = np.zeros(2049, dtype=np.int64)
+        for code in codes:
+            ends[((code >> word(shift)) & word(2047)) + word(1)] += 1
+        for digit in range(1, 2049):
+            ends[digit] += ends[digit - 1]
+        for code in codes:
+            digit = (code >> word(shift)) & word(2047)
+            other[ends[digit]] = code
+            ends[digit] += 1
+        codes, other, shift = other, codes, shift + 11
+        if shift >= 8 * codes.itemsize:
+            break
+    return codes
+
+
+@njit(cache=True)
+def _inside(ordered: Array, shift: int, first: int, low: int, high: int, number: int) -> Array:
+    """The bits of the magnitudes in the bins from low to high, ascending; bin 0 has upper bits `first`."""
+    word = ordered.dtype.type
+    sign, moved = word(1) << word(ordered.itemsize * 8 - 1), word(shift)
+    base = word(max(0, low + first)) << moved
+    least, beyond = max(word(1), base), word(high + 1 + first) << moved
+    found, inside = 0, np.empty(number, dtype=ordered.dtype)
+    for j in range(len(ordered)):
         code = ordered[j] & ~sign
         if code >= least and code < beyond:
-            inside[found] = abs(vector[j])
+            inside[found] = code - base
             found += 1
-    inside.sort()
+    inside = _ascending(inside)
+    for place in range(number):
+        inside[place] += base
     return inside
 
 
@@ -262,7 +294,8 @@ def _scanned(
     """
     if suffix[0, 0] <= EXACT:
         return len(suffix) - 2, 0, 0, len(sizes[0])
-    value, place, choice, kept, _ = _best_edge(suffix, energy, reach, weights, table, sizes, scratch)
+    enough = nothing + near * weights[0] * energy  # what is not below this is not nearly worth it
+    value, place, choice, kept, _ = _best_edge(suffix, energy, reach, enough, weights, table, sizes, scratch)
     if place < 0 or not value < nothing + near * weights[0] * (energy - kept):
         return 0, 0, 0, 0
     after = place - 1
@@ -317,7 +350,8 @@ def search(
         )
         if begin == end:
             continue
-        inside = _inside(vector, ordered, shift, first, low, high, int(suffix[low, 0] - suffix[high + 1, 0]))
+        number = int(suffix[low, 0] - suffix[high + 1, 0])
+        inside = _inside(ordered, shift, first, low, high, number).view(vectors.dtype)
         best = nothing
         for c in range(begin, end):
             found = _best_within(inside, suffix, high, c, energy[i], weights, table, sizes, scratch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,34 @@ def tops(bits: Array, shift: int, rows: Array) -> Array:
     return found
 
 
+@njit(cache=True)
+def _by_bin(means: Array, levels: Array, low: Array, top: Array) -> Array:
+    """What the components of each bin arrive as, from the lowest that is sent on, (M, bins)."""
+    found = np.zeros((len(means), int((top - low).max()) + 1), dtype=means.dtype)
+    for i in range(len(means)):
+        cells = _cells(int(top[i] - low[i]) + 1, levels[i])
+        for place in range(len(cells)):
+            found[i, place] = means[i, cells[place]]
+    return found
+
+
+@njit(cache=True)
+def _look_up(
+    vector: Array, ordered: Array, shift: int, limit: float, lowest: int, arrives: Array, into: Array
+) -> None:
+    """What of a piece of a row is sent: what is above the limit, as it arrives by bin from the lowest on.
+
+    Without a branch: about as many may be sent as are kept, and nobody can foresee which.
+    """
+    word = ordered.dtype.type
+    sign, places = word(1) << word(ordered.itemsize * 8 - 1), word(shift)
+    base, most = word(lowest), word(len(arrives) - 1)
+    for j in range(len(vector)):
+        value = vector[j]
+        place = min(((ordered[j] & ~sign) >> places) - base, most)  # of those below, any
+        into[j] = math.copysign(arrives[place], value) * (abs(value) > limit)
+
+
 @njit(parallel=True, cache=True)
 def move(
     residual: Array,
@@ -105,21 +134,19 @@ def move(
     dim = residual.shape[1]
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
-    arrived = np.zeros((len(rows), int((top - low).max()) + 1), dtype=residual.dtype)  # by bin
-    for i in range(len(rows)):
-        span = int(top[i] - low[i]) + 1
-        arrived[i, :span] = means[i][_cells(span, levels[i])]
+    arrived = _by_bin(means, levels, low, top)
     for block in prange((dim + _BLOCK - 1) // _BLOCK):
         begin = block * _BLOCK
-        sums = total[begin : begin + _BLOCK]
+        sums, found = total[begin : begin + _BLOCK], np.empty(_BLOCK, dtype=residual.dtype)
         for i in range(len(rows)):
             vector = residual[rows[i]][begin : begin + _BLOCK]
             ordered = bits[rows[i]][begin : begin + _BLOCK]
-            limit, until, weight, lowest, values = cut[i], last[i] - begin, weights[i], low[i], arrived[i]
+            sent, weight = found[: len(vector)], weights[i]
+            _look_up(vector, ordered, shift, cut[i], low[i], arrived[i], sent)
+            for j in range(min(len(vector), last[i] + 1 - begin)):
+                if abs(vector[j]) == cut[i]:  # of those equal to the cut, the first ones go as well
+                    mean = arrived[i, int((ordered[j] & ~sign) >> places) - low[i]]
+                    sent[j] = -mean if vector[j] < 0 else mean
             for j in range(len(vector)):
-                size = abs(vector[j])
-                if size > limit or (size == limit and j <= until):
-                    mean = values[int((ordered[j] & ~sign) >> places) - lowest]
-                    value = -mean if vector[j] < 0 else mean
-                    sums[j] += weight * value
-                    vector[j] -= value
+                sums[j] += weight * sent[j]
+                vector[j] -= sent[j]

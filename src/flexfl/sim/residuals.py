@@ -187,6 +187,15 @@ class Residuals:
         tangent = self._above + (components - self._count) * np.square(self._seen_cut, dtype=np.float64)
         return np.asarray(np.minimum(tangent, self._energy) + self._rounding * self._scale)
 
+    def reach(self, objective: Weighed, grid: IntArray, margin: float) -> IntArray | None:
+        rows, energy = objective.places, self.energy.reshape(-1)  # now all rows are known
+        if (affine := objective.affine) is None:
+            return None
+        known = self._seen_cut, self._count, self._above, energy, self._rounding * self._scale
+        sizes = np.asarray(self.sizes_of(grid[:-1] + 1), dtype=np.float64)
+        some = tuple(array[rows] for array in known)
+        return np.asarray(kernels.reaches(grid, sizes, some, (np.array(objective.V), *affine), margin))
+
     def everything(self) -> IntArray:
         return self.above(0.0)[0]
 
