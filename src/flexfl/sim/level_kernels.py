@@ -203,17 +203,16 @@ def _inside(ordered: Array, shift: int, first: int, low: int, high: int, number:
     """The bits of the magnitudes in the bins from low to high, ascending; bin 0 has upper bits `first`."""
     word = ordered.dtype.type
     sign, moved = word(1) << word(ordered.itemsize * 8 - 1), word(shift)
-    base = word(max(0, low + first)) << moved
-    least, beyond = max(word(1), base), word(high + 1 + first) << moved
-    found, inside = 0, np.empty(number, dtype=ordered.dtype)
-    for j in range(len(ordered)):
-        code = ordered[j] & ~sign
-        if code >= least and code < beyond:
-            inside[found] = code - base
-            found += 1
-    inside = _ascending(inside)
+    least = max(word(1), word(word(max(0, low + first)) << moved))
+    width = word((word(high + 1 + first) << moved) - least)
+    found, inside = 0, np.empty(number + 1, dtype=ordered.dtype)
+    for j in range(len(ordered)):  # without a branch: what is outside is written over
+        code = word((ordered[j] & ~sign) - least)
+        inside[found] = code
+        found += code < width
+    inside = _ascending(inside[:number])
     for place in range(number):
-        inside[place] += base
+        inside[place] += least
     return inside
 
 

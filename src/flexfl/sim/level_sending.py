@@ -13,7 +13,8 @@ from flexfl.sim.level_kernels import histogram_of, shortened
 
 Array = NDArray[Any]
 
-_BLOCK = 2048
+_BLOCK, _PIECES = 2048, 16
+"""Columns at once: long pieces of a row are read faster, but every thread needs some."""
 
 
 @njit(parallel=True, cache=True)
@@ -135,12 +136,13 @@ def move(
     sign = bits.dtype.type(1) << bits.dtype.type(bits.itemsize * 8 - 1)
     places = bits.dtype.type(shift)
     arrived = _by_bin(means, levels, low, top)
-    for block in prange((dim + _BLOCK - 1) // _BLOCK):
-        begin = block * _BLOCK
-        sums, found = total[begin : begin + _BLOCK], np.empty(_BLOCK, dtype=residual.dtype)
+    size = max(_BLOCK, dim // _PIECES + 1)
+    for block in prange((dim + size - 1) // size):
+        begin = block * size
+        sums, found = total[begin : begin + size], np.empty(size, dtype=residual.dtype)
         for i in range(len(rows)):
-            vector = residual[rows[i]][begin : begin + _BLOCK]
-            ordered = bits[rows[i]][begin : begin + _BLOCK]
+            vector = residual[rows[i]][begin : begin + size]
+            ordered = bits[rows[i]][begin : begin + size]
             sent, weight = found[: len(vector)], weights[i]
             _look_up(vector, ordered, shift, cut[i], low[i], arrived[i], sent)
             for j in range(min(len(vector), last[i] + 1 - begin)):
