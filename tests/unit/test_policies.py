@@ -7,6 +7,8 @@ import pytest
 
 from flexfl.compress import PlainVectors, TopK
 from flexfl.control import Budget, FixedProb, Full, Online, Periodic, Randomised, Scope, TopKRatio
+from flexfl.control.adaptive_bits import AdaptiveBits, bits_at
+from flexfl.control.adaptive_k import AdaptiveK
 from flexfl.control.baselines import FixedCompute, SendAll
 from flexfl.control.online import OnlineCompute, OnlineSend
 from flexfl.costs import Affine, Linear, UniformCompute
@@ -80,3 +82,36 @@ def test_randomised_spends_its_budget_in_expectation():
     unknown = policy.compute_rule(scope("compute", 0.25))
     assert unknown.decide(Linear(np.asarray(0.5)), moment()).tolist() == [0.5] * 3
     assert sent(policy) == [2, 1, 2]
+
+
+def test_adaptive_k_spends_what_it_has_saved_in_every_mth_iteration():
+    rule = AdaptiveK(send_every=2).send_rule(scope(budget=0.15))
+    cost = Affine(np.asarray(0.1), np.asarray([0.1, 0.1, 0.05]))
+    spent = np.zeros(3)
+    for iteration, wanted in enumerate([[0, 0, 0], [2, 1, 4], [0, 0, 0], [2, 1, 4]]):
+        view = PlainVectors(B, TopK(), moment(iteration=iteration))
+        amounts = rule.decide(cost, view, moment(iteration=iteration))
+        assert amounts.tolist() == wanted
+        paid = cost(amounts)
+        rule.charge(paid)
+        spent += paid
+        assert (spent <= 0.15 * (iteration + 1) + 1e-12).all()
+
+
+def test_adaptive_bits_send_messages_that_grow():
+    assert [bits_at(2.0, 8.0, t, 5) for t in (0, 4, 9)] == [2.0, 8.0, 8.0]
+    rng = np.random.default_rng(1)
+    vectors, dim, now = rng.standard_normal((3, 400)), 400, Streams(1)
+    rule = AdaptiveBits(first_bits=2.0, last_bits=16.0).send_rule(scope(budget=1e6, iterations=9))
+    sizes = []
+    for iteration in range(9):
+        then = now.moment("uplink", iteration, dim, EVERYONE)
+        view = PlainVectors(vectors, TopK(), then, counts="bytes")
+        amounts = rule.decide(Affine(np.zeros(3), np.ones(3)), view, then)
+        nbytes, most = view.nbytes(amounts), bits_at(2.0, 16.0, iteration, 9) * dim / 8 + 64
+        assert (nbytes <= most).all()
+        assert (view.nbytes(amounts + 1) > most).all()  # the largest that fits
+        sizes.append(int(nbytes[0]))
+        rule.charge(nbytes)
+    assert sizes == sorted(sizes)
+    assert sizes[-1] > 3 * sizes[0]

@@ -56,8 +56,8 @@ class Objective:
         return np.asarray(fixed, dtype=np.float64), np.asarray(slope, dtype=np.float64)
 
     def of(self, columns: IntArray) -> Objective:
-        """Return the objective of some of these entities, by their places among them in order."""
-        return self if len(columns) == len(self.places) else Objective(*self._given, self.places[columns])
+        """Return the objective of some of these entities, by their place among them."""
+        return Objective(*self._given, self.places[columns])
 
     def price(self, k: IntArray) -> FloatArray:
         """Return Φ·φ of messages of k components."""

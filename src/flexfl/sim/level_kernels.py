@@ -14,6 +14,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 from flexfl.compress.levels import EXACT
+from flexfl.sim.level_bins import histogram_of, inside_of, suffixes
 
 Array = NDArray[Any]
 
@@ -82,41 +83,6 @@ def _size(levels: int, k: int, orders: float, factorials: Array, places: Array, 
 
 
 @njit(cache=True)
-def _suffixes(histogram: Array) -> Array:
-    """Number, sum and squares of the components in bins from each one on, (bins + 1, 3)."""
-    found = np.zeros((len(histogram) + 1, 3))
-    for place in range(len(histogram) - 1, -1, -1):
-        for part in range(3):
-            found[place, part] = found[place + 1, part] + histogram[place, part]
-    return found
-
-
-@njit(cache=True)
-def histogram_of(vector: Array, ordered: Array, shift: int, bins: int) -> tuple[Array, int]:
-    """Number, sum of magnitudes and sum of squares of the components in each bin, (bins, 3).
-
-    `ordered` are the bits of the vector. Bin n has the magnitudes whose upper bits are top − (bins − 1) + n,
-    where top, which is returned too, are those of the largest.
-    """
-    sign = ordered.dtype.type(1) << ordered.dtype.type(ordered.itemsize * 8 - 1)
-    places = ordered.dtype.type(shift)
-    found, largest = np.zeros((bins + 1, 3)), ordered.dtype.type(0)
-    number = np.zeros(bins + 1, dtype=np.int32)
-    for j in range(len(ordered)):
-        largest = max(largest, ordered[j] & ~sign)
-    top = int(largest >> places)
-    first = top - bins
-    for j in range(len(vector)):
-        place = max(0, int((ordered[j] & ~sign) >> places) - first)  # 0 for those that are too small
-        size = np.float64(abs(vector[j]))
-        number[place] += size > 0
-        found[place, 1] += size
-        found[place, 2] += size * size
-    found[:, 0] = number
-    return found[1:], top
-
-
-@njit(cache=True)
 def _value(
     V: float, kept: float, k: int, nbytes: int, fixed: float, slope: float, unit: float, table: Array
 ) -> float:
@@ -174,46 +140,6 @@ def _best_edge(
             if value < best:
                 best, at, chosen, stays, length = value, place, c, kept, nbytes
     return best, at, chosen, stays, length
-
-
-@njit(cache=True)
-def _ascending(codes: Array) -> Array:
-    """The same whole numbers in order, by eleven binary digits after the other: for many that are small."""
-    word, other, largest, shift = codes.dtype.type, np.empty_like(codes), codes.dtype.type(0), 0
-    for code in codes:
-        largest = max(largest, code)
-    while largest >> word(shift) > 0:
-        ends = np.zeros(2049, dtype=np.int64)
-        for code in codes:
-            ends[((code >> word(shift)) & word(2047)) + word(1)] += 1
-        for digit in range(1, 2049):
-            ends[digit] += ends[digit - 1]
-        for code in codes:
-            digit = (code >> word(shift)) & word(2047)
-            other[ends[digit]] = code
-            ends[digit] += 1
-        codes, other, shift = other, codes, shift + 11
-        if shift >= 8 * codes.itemsize:
-            break
-    return codes
-
-
-@njit(cache=True)
-def _inside(ordered: Array, shift: int, first: int, low: int, high: int, number: int) -> Array:
-    """The bits of the magnitudes in the bins from low to high, ascending; bin 0 has upper bits `first`."""
-    word = ordered.dtype.type
-    sign, moved = word(1) << word(ordered.itemsize * 8 - 1), word(shift)
-    least = max(word(1), word(word(max(0, low + first)) << moved))
-    width = word((word(high + 1 + first) << moved) - least)
-    found, inside = 0, np.empty(number + 1, dtype=ordered.dtype)
-    for j in range(len(ordered)):  # without a branch: what is outside is written over
-        code = word((ordered[j] & ~sign) - least)
-        inside[found] = code
-        found += code < width
-    inside = _ascending(inside[:number])
-    for place in range(number):
-        inside[place] += least
-    return inside
 
 
 @njit(cache=True)
@@ -341,7 +267,7 @@ def search(
     for i in prange(len(rows)):
         vector, ordered, scratch, table = vectors[rows[i]], bits[rows[i]], np.empty(1), tables[i]
         histogram, tops[i] = histogram_of(vector, ordered, shift, bins)
-        suffix, first = _suffixes(histogram), tops[i] - (bins - 1)
+        suffix, first = suffixes(histogram), tops[i] - (bins - 1)
         weights = (prices[0][i], prices[1][i], prices[2][i], prices[3])
         nothing = weights[0] * energy[i] + (table[0] if len(table) else 0.0)
         high, low, begin, end = _scanned(
@@ -350,7 +276,7 @@ def search(
         if begin == end:
             continue
         number = int(suffix[low, 0] - suffix[high + 1, 0])
-        inside = _inside(ordered, shift, first, low, high, number).view(vectors.dtype)
+        inside = inside_of(ordered, shift, first, low, high, number).view(vectors.dtype)
         best = nothing
         for c in range(begin, end):
             found = _best_within(inside, suffix, high, c, energy[i], weights, table, sizes, scratch)

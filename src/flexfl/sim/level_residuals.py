@@ -88,7 +88,8 @@ class LevelResiduals(Residuals):
         at_once = max(1, min(_AT_ONCE // self._dim, self._at_once))
         for begin in range(0, len(columns), at_once):
             part = columns[begin : begin + at_once]
-            best[part], kept[part] = self._least_of(objective.of(part), reach[part])
+            some = objective if len(part) == len(reach) else objective.of(part)
+            best[part], kept[part] = self._least_of(some, reach[part])
             self._leave_memory()
         return best, kept
 

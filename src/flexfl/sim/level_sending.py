@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from flexfl.sim.level_kernels import histogram_of, shortened
+from flexfl.sim.level_bins import histogram_of
+from flexfl.sim.level_kernels import shortened
 
 Array = NDArray[Any]
 
