@@ -24,7 +24,7 @@ from flexfl.report.page import (
     table_html,
     write_document,
 )
-from flexfl.report.panels import Panel, Section, evaluated_panel
+from flexfl.report.panels import MOST_LINES, Panel, Section, evaluated_panel
 from flexfl.report.targets import write_rows
 from flexfl.results.files import create_output_folder, write_text
 
@@ -42,15 +42,22 @@ def section_of(comparison: Comparison) -> Section:
     axes = (_per_client(comparison), *(axis_of(name, comparison.groups) for name in ("bytes", "iteration")))
     panels = [evaluated_panel(comparison.groups, "test_accuracy", axis) for axis in axes]
     drawn: list[Panel] = []
+    crowded = len(comparison.groups) > MOST_LINES
     for panel, axis in zip(panels, axes, strict=True):
         named = replace(panel, key=f"accuracy-{axis.name}", title=_TITLES[axis.name])
+        if crowded:
+            bare = tuple(replace(curve, low=None, high=None) for curve in named.curves)
+            named = replace(named, curves=bare, band="")
         named = zoom_accuracy(named) if named.curves else named
         notes = _budget_notes(comparison, axis) if axis.name == "uplink-cost" else ()
         drawn.append(replace(named, notes=(*named.notes, *notes)))
+    band = ", with a band of one standard deviation"
     text = (
-        "Test accuracy against what was spent until then: mean over seeds, with a band of one standard "
-        "deviation, as far as all seeds of a method go."
+        f"Test accuracy against what was spent until then: mean over seeds{'' if crowded else band}, as far "
+        "as all seeds of a method go."
     )
+    if crowded:
+        text += " Deviations and averaged models are in the table."
     return Section(STEM, "Accuracy for what is spent", text, tuple(drawn))
 
 

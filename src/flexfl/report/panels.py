@@ -42,6 +42,8 @@ _PLURALS = {"queue": "Queues", "price": "Prices", "queue or price": "Queues and 
 _LOG_MARGIN = 1.3
 # Up to this many groups, each has a note on its worst client.
 _MOST_NOTES = 3
+# Up to this many, each has a dashed line for its averaged model, too.
+MOST_LINES = 6
 
 AVERAGED = "averaged model"
 CHARGED = "charged: the expected cost λ(q), which the controller holds to the budget"
@@ -156,7 +158,8 @@ def evaluated_panel(groups: Sequence[Group], column: str, x: Axis) -> Panel:
     curves, missing = _curves_of(groups, curve_of)
     why = "not evaluated yet" + (", or not a classification" if column.endswith("accuracy") else "")
     notes = _missing_note(missing, groups, title.lower(), why)
-    curves += _averaged(groups, column, x)
+    if len(groups) <= MOST_LINES:
+        curves += _averaged(groups, column, x)
     y_range = _range_of(curves)
     return Panel(column, title, y_label, y_range, curves, notes, band=_band(curves), x_label=x.label)
 
