@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flexfl.cli import FAILED, completion
-from flexfl.cli.frontier import Settings
+from flexfl.cli.studies import AsJson, On, Quiet, Settings, console_of, kinds_of, run_all, show_page
 from flexfl.cli.sweep import JOBS, Place, cores
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from flexfl.experiments.cell import Cell
     from flexfl.report.compare import Comparison
 
 Methods = Annotated[
@@ -102,25 +100,15 @@ def compare(
     results: Results = None,
     formats: Formats = "png,svg",
     jobs: Annotated[int | None, JOBS] = None,
-    on: Annotated[
-        Place, typer.Option("--on", help="Processes of this machine, or a Ray cluster (the extra ray).")
-    ] = Place.here,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON on standard output, and nothing else.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    on: On = Place.here,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare methods at equal budgets over seeds: accuracy for what is spent, what an accuracy takes."""
-    from rich.console import Console
-
-    from flexfl.errors import InputError
     from flexfl.experiments.compare import TARGETS, load_plan
     from flexfl.experiments.finished import refuse_other_specs
-    from flexfl.report.figures import format_faults
 
-    kinds = list(dict.fromkeys(name.strip() for name in formats.split(",")))
-    if faults := format_faults(kinds):
-        raise InputError(faults, "the command")
+    kinds = kinds_of(formats)
     folder = out or Path("runs/compare") / Path(base).stem
     plan = load_plan(
         methods,
@@ -133,33 +121,22 @@ def compare(
         tuned=not no_tune,
         targets=TARGETS if target is None else target,
     )
-    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False, markup=False)
+    console = console_of(as_json=as_json, quiet=quiet)
     refuse_other_specs(plan.tuning)
     failed = None
     if plan.tuning:
-        failed = _run(console, "tuning", plan.tuning, jobs=jobs or cores(), on=on.value)
+        console.print(f"tuning: {len(plan.tuning)} runs")
+        failed = run_all(console, plan.tuning, jobs=jobs or cores(), on=on.value)
     chosen = plan.chosen()
     cells = plan.cells(chosen)
     refuse_other_specs(cells)
-    failed = _run(console, "comparing", cells, jobs=jobs or cores(), on=on.value) if cells else failed
+    if cells:
+        console.print(f"comparing: {len(cells)} runs")
+        failed = run_all(console, cells, jobs=jobs or cores(), on=on.value)
     comparison = plan.comparison(chosen)
     _show(console, comparison, results or folder / "compare", kinds, as_json=as_json)
     if failed is not None or comparison.missing:
         raise failed or typer.Exit(FAILED)
-
-
-def _run(console: Console, stage: str, cells: list[Cell], *, jobs: int, on: str) -> typer.Exit | None:
-    """Run what is not finished; return how to exit if a run failed, since the others are shown first."""
-    from flexfl.cli.run_many import run_many
-
-    console.print(f"{stage}: {len(cells)} runs")
-    try:
-        run_many(console, cells, ["flexfl", *sys.argv[1:]], jobs=jobs, on=on, table=False)
-    except typer.Exit as stopped:
-        if stopped.exit_code != FAILED:
-            raise
-        return stopped
-    return None
 
 
 def _show(console: Console, comparison: Comparison, out: Path, formats: list[str], *, as_json: bool) -> None:
@@ -173,5 +150,4 @@ def _show(console: Console, comparison: Comparison, out: Path, formats: list[str
         typer.echo(json.dumps(comparison.plain()))
         return
     show_comparison(console, comparison)
-    console.print(f"{'files':<14} {page.parent}", soft_wrap=True)
-    console.print(f"{'open':<14} {page}", soft_wrap=True)
+    show_page(console, page)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flexfl.cli import FAILED, completion
+from flexfl.cli import completion
+from flexfl.cli.studies import AsJson, On, Quiet, Settings, console_of, kinds_of, run_all, show_page
 from flexfl.cli.sweep import JOBS, Place, cores
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ Targets = Annotated[
         "--target",
         metavar="ACCURACY",
         help="Find the cheapest budget that reaches this test accuracy: --target 0.8; may be repeated.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a setting of all cells: --set train.iterations=500"
     ),
 ]
 
@@ -70,46 +64,23 @@ def frontier(
         str, typer.Option("--format", metavar="LIST", help="Formats of the picture: png, svg, pdf.")
     ] = "png",
     jobs: Annotated[int | None, JOBS] = None,
-    on: Annotated[
-        Place, typer.Option("--on", help="Processes of this machine, or a Ray cluster (the extra ray).")
-    ] = Place.here,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON on standard output, and nothing else.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no table.")] = False,
+    on: On = Place.here,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show what accuracy a budget buys: run a grid of budgets × seeds, draw it, name the cheapest."""
-    from rich.console import Console
-
-    from flexfl.errors import InputError
     from flexfl.experiments.finished import refuse_other_specs
     from flexfl.experiments.frontier import load_grid
-    from flexfl.report.figures import format_faults
 
-    kinds = list(dict.fromkeys(name.strip() for name in formats.split(",")))
-    if faults := format_faults(kinds):
-        raise InputError(faults, "the command")
+    kinds = kinds_of(formats)
     base = out or Path("runs/frontier") / Path(spec).stem
     grid = load_grid(spec, vary, base, seeds=seeds, overrides=set_ or (), targets=target or ())
     refuse_other_specs(grid.cells)
-    console = Console(file=sys.stderr if as_json else sys.stdout, quiet=quiet, highlight=False, markup=False)
-    failed = _run(console, grid, jobs=jobs or cores(), on=on.value)
+    console = console_of(as_json=as_json, quiet=quiet)
+    failed = run_all(console, grid.cells, jobs=jobs or cores(), on=on.value)
     _show(console, grid, base / "frontier", kinds, as_json=as_json)
     if failed is not None:
         raise failed
-
-
-def _run(console: Console, grid: Grid, *, jobs: int, on: str) -> typer.Exit | None:
-    """Run what is not finished; return how to exit if a run failed, since the others are shown first."""
-    from flexfl.cli.run_many import run_many
-
-    try:
-        run_many(console, grid.cells, ["flexfl", *sys.argv[1:]], jobs=jobs, on=on, table=False)
-    except typer.Exit as stopped:
-        if stopped.exit_code != FAILED:
-            raise
-        return stopped
-    return None
 
 
 def _show(console: Console, grid: Grid, out: Path, formats: list[str], *, as_json: bool) -> None:
@@ -124,5 +95,4 @@ def _show(console: Console, grid: Grid, out: Path, formats: list[str], *, as_jso
         typer.echo(json.dumps(found.plain()))
         return
     show_frontier(console, found)
-    console.print(f"{'files':<14} {page.parent}", soft_wrap=True)
-    console.print(f"{'open':<14} {page}", soft_wrap=True)
+    show_page(console, page)
