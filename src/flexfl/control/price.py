@@ -16,6 +16,7 @@ computing · κ step · φ̃ budget of an iteration, φ̃_t in this one · E_k e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -59,22 +60,23 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     ρ the set that gains most is {j : b_j² > ρ·γ}, whose own ratio is the next ρ; it ends at the largest.
     """
     energy = choices.energy
-    ratio, spent = np.zeros(energy.shape), np.zeros(energy.shape)
     idle = np.asarray(cost(np.zeros(energy.shape, dtype=np.int64)))  # is paid whatever is decided
     if isinstance(choices, Searching) and choices.searching:
-        return _searched_ratio(cost, choices, wanted, idle)
+
+        def searched(ratio: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+            amounts, gained = search.gains(V, np.where(wanted, ratio, 1.0), cost, choices)
+            return amounts, gained, np.asarray(cost(choices.sizes(amounts))) - idle
+
+        V = np.where(wanted, 1.0, 0.0)  # the others have nothing that is worth a message
+        return _highest_ratio(searched, wanted)
     if isinstance(cost, Affine) and choices.largest_first and choices.counts == "components":
-        gamma = cost.per_component
-        for _ in range(100):
-            k, gained = choices.above(np.sqrt(ratio * gamma))
-            price = cost(k) - idle
-            with np.errstate(divide="ignore", invalid="ignore"):
-                found = np.where(wanted & (k > 0) & (price > 0), gained / price, ratio)
-            rises = found > ratio * (1 + 1e-12)
-            ratio, spent = np.where(rises, found, ratio), np.where(rises, price, spent)
-            if not rises.any():
-                break
-        return ratio, spent
+
+        def largest(ratio: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
+            k, gained = choices.above(np.sqrt(ratio * cost.per_component))
+            return k, gained, cost(k) - idle
+
+        return _highest_ratio(largest, wanted)
+    ratio, spent = np.zeros(energy.shape), np.zeros(energy.shape)
     flat = ratio.reshape(-1), spent.reshape(-1), energy.reshape(-1)
     for place in np.flatnonzero(wanted).tolist():
         offers = choices.offers(place)
@@ -89,15 +91,18 @@ def best_ratio(cost: Cost, choices: Choices, wanted: BoolArray) -> tuple[FloatAr
     return ratio, spent
 
 
-def _searched_ratio(
-    cost: Cost, choices: Choices, wanted: BoolArray, idle: FloatArray
+def _highest_ratio(
+    best_at: Callable[[FloatArray], tuple[IntArray, FloatArray, FloatArray]], wanted: BoolArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the same by Dinkelbach's method, with the best amount at each ratio."""
-    ratio, spent = np.zeros(idle.shape), np.zeros(idle.shape)
-    V = np.where(wanted, 1.0, 0.0)  # the others have nothing that is worth a message
+    """Return the highest ratio of gain to price, and that price, by Dinkelbach's method.
+
+    Args:
+        best_at: the best amounts where a unit of cost is worth so much, what they gain, and their price.
+        wanted: for whom; 0 for others.
+    """
+    ratio, spent = np.zeros(wanted.shape), np.zeros(wanted.shape)
     for _ in range(100):
-        amounts, gained = search.gains(V, np.where(wanted, ratio, 1.0), cost, choices)
-        price = np.asarray(cost(choices.sizes(amounts))) - idle
+        amounts, gained, price = best_at(ratio)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = np.where(wanted & (amounts > 0) & (price > 0), gained / price, ratio)
         rises = found > ratio * (1 + 1e-12)
