@@ -66,8 +66,17 @@ class Compressor(Protocol):
         ...
 
 
-Weigh = Callable[[IntArray, IntArray, FloatArray], FloatArray]
-"""The objective of candidates, given their k, bytes and ‖b − v‖², all (A,)."""
+class Weigh(Protocol):
+    """The objective of candidates."""
+
+    @property
+    def affine(self) -> bool:
+        """Whether the price is a constant and so much for each unit of size; else it may have steps."""
+        ...
+
+    def __call__(self, components: IntArray, nbytes: IntArray, kept: FloatArray, /) -> FloatArray:
+        """Return the objective, given k, bytes and ‖b − v‖², all (A,)."""
+        ...
 
 
 @runtime_checkable

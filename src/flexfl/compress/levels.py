@@ -41,6 +41,8 @@ BINS = 31 << DIGITS
 MOST_BITS = 5
 EXACT = 512
 """Of so few components every k is tried with every L."""
+HOPEFUL = 4
+"""Bins that are looked into with each L where the price has steps."""
 NEAR = 0.01
 """A message at the edge of a bin that is so near to being worth it, as a share of what it takes off ‖b‖², is
 looked at more closely: one more or less component may make it worth it."""
@@ -77,7 +79,9 @@ class Levels:
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
         """Return the amount with the least objective: every L at edges of bins, then all k near the best.
 
-        Of few components every k is tried with every L.
+        Of few components every k is tried with every L. Where the price has steps, the best k may be one at
+        which a step ends, anywhere in a bin: with each L those bins are looked into, too, that have the least
+        objective if the components of the last one cost nothing.
         """
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
@@ -88,12 +92,21 @@ class Levels:
         every = np.arange(len(self.choices))
         if len(sizes) <= EXACT:
             return self._better(sizes, np.arange(1, len(sizes) + 1), every, weigh, amount, least)[0]
+        nothing, first = least, np.append(0, edges[:-1])
         amount, least, place, choice, near_enough = self._better(sizes, edges, every, weigh, amount, least)
-        if not near_enough:
-            return amount
-        first = edges[place - 1] if place > 0 else 0
-        near = np.arange(first + 1, edges[min(place + 1, len(edges) - 1)] + 1)
-        return self._better(sizes, near, np.array([choice]), weigh, amount, least)[0]
+        if near_enough:
+            near = np.arange(first[place] + 1, edges[min(place + 1, len(edges) - 1)] + 1)
+            amount, least = self._better(sizes, near, np.array([choice]), weigh, amount, least)[:2]
+        if not weigh.affine:
+            kept, nbytes = sizes.at(edges)
+            for choice in every.tolist():
+                before = np.append(0, nbytes[:-1, choice])
+                hope = weigh(first, before, kept[:, choice])
+                for place in np.argsort(hope, kind="stable")[:HOPEFUL].tolist():
+                    if hope[place] < nothing:
+                        k = np.arange(first[place] + 1, edges[place] + 1)
+                        amount, least = self._better(sizes, k, np.array([choice]), weigh, amount, least)[:2]
+        return amount
 
     def _better(
         self, sizes: _Sorted, k: IntArray, choices: IntArray, weigh: Weigh, amount: int, least: float

@@ -176,18 +176,14 @@ class PlainVectors:
 
     def least_alone(self, objective: Weighed, place: int = 0) -> tuple[int, float]:
         """Return the best amount of one vector, and what it leaves behind; the objective is of it alone."""
-        found: dict[float, float] = {}
-
-        def weigh(components: IntArray, nbytes: IntArray, kept: FloatArray) -> FloatArray:
-            sizes = size_in(self.counts, components, nbytes)
-            values = objective.of_sizes(sizes[:, None], kept[:, None])[:, 0]
-            least = int(np.argmin(values))
-            if components[least] > 0:  # else it is asked what so much of ‖b‖² is worth
-                found.setdefault(float(values[least]), float(kept[least]))
-            return values
-
+        weigh = _Weighed(objective, self.counts)
         amount = self._searchable(place).best(self._rows[place], weigh, self._random(place))
-        return amount, found[min(found)] if amount else float(self.energy.reshape(-1)[place])
+        energy = float(self.energy.reshape(-1)[place])
+        if not amount:
+            return 0, energy
+        message = self._message(place, amount)
+        sent = self._rows[place][message.indices].astype(np.float64)
+        return amount, energy - float(np.square(sent).sum() - np.square(sent - message.values).sum())
 
     def possible(self, amounts: IntArray) -> BoolArray:
         """Return whether each amount, from 0 on, is one that the compressor offers."""
@@ -252,3 +248,15 @@ def least_bytes(compressor: Any, components: IntArray, dim: int, dtype: Any) -> 
     least = getattr(compressor, "least_bytes", None)
     size = least(k, dim) if callable(least) else HEADER_BYTES + (k + 7) // 8  # a sign for each, at the least
     return np.where(k > 0, size, 0)
+
+
+class _Weighed:
+    """The objective of messages of one vector."""
+
+    def __init__(self, objective: Weighed, counts: Counts) -> None:
+        self._objective, self._counts = objective, counts
+        self.affine = objective.affine is not None
+
+    def __call__(self, components: IntArray, nbytes: IntArray, kept: FloatArray) -> FloatArray:
+        sizes = size_in(self._counts, components, nbytes)
+        return np.asarray(self._objective.of_sizes(sizes[:, None], kept[:, None])[:, 0])

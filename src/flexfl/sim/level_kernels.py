@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from flexfl.compress.levels import EXACT
+from flexfl.compress.levels import EXACT, HOPEFUL
 from flexfl.sim.level_bins import histogram_of, inside_of, suffixes
 
 Array = NDArray[Any]
@@ -96,6 +96,65 @@ def _value(
 
 
 @njit(cache=True)
+def _at_edge(
+    suffix: Array,
+    place: int,
+    choice: int,
+    energy: float,
+    sizes: tuple[Array, Array, Array, Array, float],
+    scratch: Array,
+) -> tuple[float, int]:
+    """What a message of all components from a bin on leaves behind, and its bytes."""
+    choices, factorials, places, bases, largest = sizes
+    bits, span = scratch.view(np.int64), len(suffix) - 1 - place
+    left, orders, begin = _upper_cells(choices[choice], span, suffix, factorials, largest, scratch, bits)
+    n = int(suffix[place, 0]) - int(suffix[begin, 0])
+    s, q = suffix[place, 1] - suffix[begin, 1], suffix[place, 2] - suffix[begin, 2]
+    lowest, order = _cell(n, s, q, factorials, largest, scratch, bits)
+    kept = max(0.0, energy - suffix[place, 2]) + left + lowest
+    k = int(suffix[place, 0])
+    return kept, _size(choices[choice], k, orders + order, factorials, places, bases[choice])
+
+
+@njit(cache=True)
+def _hopeful(
+    suffix: Array,
+    energy: float,
+    reach: int,
+    nothing: float,
+    weights: tuple[float, float, float, float],
+    table: Array,
+    sizes: tuple[Array, Array, Array, Array, float],
+    scratch: Array,
+) -> Array:
+    """With each L the bins that would have the least objective if their own components cost nothing, (C, H).
+
+    A step of the price may end anywhere in them. −1 for none; those not better than nothing are left out.
+    """
+    V, _, _, unit = weights
+    choices = sizes[0]
+    found = np.full((len(choices), HOPEFUL), -1)
+    least = np.full((len(choices), HOPEFUL), nothing)
+    before = np.zeros(len(choices), dtype=np.int64)
+    for place in range(len(suffix) - 2, -1, -1):
+        if suffix[place, 0] == suffix[place + 1, 0]:
+            continue
+        if suffix[place + 1, 0] >= reach:
+            break
+        for c in range(len(choices)):
+            kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch)
+            hope, n = V * kept + table[before[c]], HOPEFUL
+            before[c] = nbytes if unit > 0 else int(suffix[place, 0])
+            while n > 0 and hope < least[c, n - 1]:
+                n -= 1
+            if n < HOPEFUL:
+                found[c, n + 1 :] = found[c, n:-1].copy()
+                least[c, n + 1 :] = least[c, n:-1].copy()
+                found[c, n], least[c, n] = place, hope
+    return found
+
+
+@njit(cache=True)
 def _best_edge(
     suffix: Array,
     energy: float,
@@ -112,10 +171,9 @@ def _best_edge(
     could not be worth it even if they arrived as they are; among equals the smallest amount wins.
     """
     V, fixed, slope, unit = weights
-    choices, factorials, places, bases, largest = sizes
-    bits, bins = scratch.view(np.int64), len(suffix) - 1
+    choices, _, places, bases, _ = sizes
     best, at, chosen, stays, length = np.inf, -1, 0, energy, 0
-    for place in range(bins - 1, -1, -1):
+    for place in range(len(suffix) - 2, -1, -1):
         k = int(suffix[place, 0])
         if k == int(suffix[place + 1, 0]):
             continue
@@ -128,14 +186,7 @@ def _best_edge(
         ):
             continue
         for c in range(len(choices)):
-            left, orders, begin = _upper_cells(
-                choices[c], bins - place, suffix, factorials, largest, scratch, bits
-            )
-            n = k - int(suffix[begin, 0])
-            s, q = suffix[place, 1] - suffix[begin, 1], suffix[place, 2] - suffix[begin, 2]
-            lowest, order = _cell(n, s, q, factorials, largest, scratch, bits)
-            kept = unsent + left + lowest
-            nbytes = _size(choices[c], k, orders + order, factorials, places, bases[c])
+            kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch)
             value = _value(V, kept, k, nbytes, fixed, slope, unit, table)
             if value < best:
                 best, at, chosen, stays, length = value, place, c, kept, nbytes
@@ -211,24 +262,34 @@ def _scanned(
     table: Array,
     sizes: tuple[Array, Array, Array, Array, float],
     scratch: Array,
-) -> tuple[int, int, int, int]:
-    """The bins in which every k is tried, highest and lowest, and the choices of L, from and to before.
+) -> Array:
+    """Where every k is tried: the highest and the lowest of some bins, and the choice of L, (S, 3).
 
-    All of them for few components, else those on both sides of the best edge with its L; no choice where no
-    edge is worth it, or nearly.
+    In all bins with every L for few components. Else on both sides of the best edge with its L, if that is
+    worth it, or nearly; and in `_hopeful` ones where the price is a table.
     """
+    number = len(sizes[0])
     if suffix[0, 0] <= EXACT:
-        return len(suffix) - 2, 0, 0, len(sizes[0])
+        found = np.zeros((number, 3), dtype=np.int64)
+        found[:, 0], found[:, 2] = len(suffix) - 2, np.arange(number)
+        return found
+    found, scans = np.zeros((1 + number * HOPEFUL, 3), dtype=np.int64), 0
     enough = nothing + near * weights[0] * energy  # what is not below this is not nearly worth it
     value, place, choice, kept, _ = _best_edge(suffix, energy, reach, enough, weights, table, sizes, scratch)
-    if place < 0 or not value < nothing + near * weights[0] * (energy - kept):
-        return 0, 0, 0, 0
-    after = place - 1
-    while after > 0 and suffix[after, 0] == suffix[place, 0]:
-        after -= 1
-    if suffix[place, 0] >= reach or after < 0 or suffix[after, 0] == suffix[place, 0]:
-        after = place
-    return place, after, choice, choice + 1
+    if place >= 0 and value < nothing + near * weights[0] * (energy - kept):
+        after = place - 1
+        while after > 0 and suffix[after, 0] == suffix[place, 0]:
+            after -= 1
+        if suffix[place, 0] >= reach or after < 0 or suffix[after, 0] == suffix[place, 0]:
+            after = place
+        found[0], scans = (place, after, choice), 1
+    if len(table):
+        hopeful = _hopeful(suffix, energy, reach, nothing, weights, table, sizes, scratch)
+        for c in range(number):
+            for place in hopeful[c]:
+                if place >= 0:
+                    found[scans], scans = (place, place, c), scans + 1
+    return found[:scans]
 
 
 @njit(parallel=True, cache=True)
@@ -270,15 +331,13 @@ def search(
         suffix, first = suffixes(histogram), tops[i] - (bins - 1)
         weights = (prices[0][i], prices[1][i], prices[2][i], prices[3])
         nothing = weights[0] * energy[i] + (table[0] if len(table) else 0.0)
-        high, low, begin, end = _scanned(
-            suffix, energy[i], reach[i], near, nothing, weights, table, sizes, scratch
-        )
-        if begin == end:
-            continue
-        number = int(suffix[low, 0] - suffix[high + 1, 0])
-        inside = inside_of(ordered, shift, first, low, high, number).view(vectors.dtype)
-        best = nothing
-        for c in range(begin, end):
+        scans = _scanned(suffix, energy[i], reach[i], near, nothing, weights, table, sizes, scratch)
+        best, inside = nothing, vector[:0]
+        for scan in range(len(scans)):
+            high, low, c = scans[scan]
+            if scan == 0 or scans[scan - 1, 0] != high or scans[scan - 1, 1] != low:
+                number = int(suffix[low, 0] - suffix[high + 1, 0])
+                inside = inside_of(ordered, shift, first, low, high, number).view(vectors.dtype)
             found = _best_within(inside, suffix, high, c, energy[i], weights, table, sizes, scratch)
             value, k, place, stays, length, total, last = found
             amount = (k - 1) * len(choices) + c + 1
