@@ -25,7 +25,7 @@ from flexfl.sim.run import simulate
 from flexfl.spec.load import load_spec
 
 SMALL = ["data.clients=10", "train.iterations=6", "train.evaluate_every=3"]
-LONG = ["data.clients=10", "train.iterations=500", "engine.checkpoint_every=20", "engine.threads=1"]
+LONG = ["data.clients=10", "train.iterations=4000", "engine.checkpoint_every=20", "engine.threads=1"]
 DRIVER = """
 import faulthandler, json, sys
 from pathlib import Path
@@ -120,7 +120,7 @@ def test_stopped_twice_and_resumed_to_the_same_numbers(ray: Any, tmp_path: Path)
         assert (process.returncode, errors) == (0, "")
         states, texts = zip(*json.loads(printed.splitlines()[-1]), strict=True)
         assert states == ("stopped",) * 3
-        assert re.match(r"stopped after iteration \d+ of 500", texts[0])
+        assert re.match(r"stopped after iteration \d+ of 4000", texts[0])
     cells = [cell(tmp_path, seed, *LONG, f"train.seed={seed}") for seed in ("1", "2")]
     assert [found.state for found in run_cells_on_ray(cells, resume=True)] == ["done"] * 2
     simulate(cells[0].spec, out=tmp_path / "undisturbed")
