@@ -53,13 +53,16 @@ def state_of(**parts: object) -> State:
 def restore_all(state: Mapping[str, NDArray[Any]], **parts: object) -> None:
     """Give each part its share of a memory that `state_of` returned.
 
+    A part that `begins_empty` has nothing to remember before it was first used.
+
     Raises:
         ValueError: the memory holds arrays of a part that has no memory, or lacks those of one that has.
     """
     for name, part in parts.items():
         share = below(state, name)
         if has_memory(part):
-            if missing := part.state().keys() - share.keys():
+            begins = not share and getattr(part, "begins_empty", False)
+            if (missing := part.state().keys() - share.keys()) and not begins:
                 raise ValueError(f"{name}.{min(missing)} is missing")
             part.restore(share)
         elif share:

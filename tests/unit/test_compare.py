@@ -203,7 +203,7 @@ def test_every_method_that_ships_names_its_paper(name: str) -> None:
 @pytest.mark.parametrize("name", methods())
 def test_methods_that_ship_are_on_equal_terms(name: str, tmp_path: Path) -> None:
     plan = load_plan([name], tmp_path, base="frugal", seeds="1-2")
-    assert len(plan.tuning) <= 6
+    assert len(plan.tuning) <= 9
     chosen = dict.fromkeys([name], 0)
     assert len(plan.cells(chosen)) == 2
     specs = [cell.spec for cell in plan.tuning + plan.cells(chosen)]
@@ -298,3 +298,36 @@ def test_grids_of_the_command(tmp_path: Path) -> None:
     assert len(caught.value.faults) == 3
     plan = load_plan(["online", "price"], tmp_path, seeds="3-4", tune=["control.step=0.1"], tuned=False)
     assert plan.tuning == []
+
+
+def test_a_setting_for_all_that_a_method_brings_itself_is_refused(tmp_path: Path) -> None:
+    for override in ("train.learning_rate=0.5", "control.policy=online", "compress.uplink.kind=sign"):
+        with pytest.raises(InputError, match="--set must not be of what kimad sets itself"):
+            load_plan(["kimad"], tmp_path, base="quickstart", overrides=[override])
+    load_plan(["kimad"], tmp_path, base="quickstart", overrides=["train.iterations=5"])
+
+
+def test_a_grid_is_checked_by_its_combinations(tmp_path: Path) -> None:
+    tune = ["train.local.kind=sgd,adamw", "train.local.steps=2,3"]
+    plan = load_plan(["price"], tmp_path, base="quickstart", tune=tune)
+    assert len(plan.tuning) == 4 * 3  # times the learning rates of the method
+
+
+def test_methods_whose_runs_would_share_a_folder_are_refused(tmp_path: Path) -> None:
+    for name in ("a b", "a-b"):
+        (tmp_path / f"{name}.toml").write_text('[control]\npolicy = "price"\n')
+    files = [str(tmp_path / f"{name}.toml") for name in ("a b", "a-b")]
+    with pytest.raises(InputError, match="must have different names"):
+        load_plan(files, tmp_path, base="quickstart")
+
+
+def test_names_with_brackets_and_targets_of_three_digits(tmp_path: Path) -> None:
+    contenders = tuple(
+        Contender(name, point(tmp_path / str(place)), paper)
+        for place, (name, paper) in enumerate([("my", "One"), ("my (2)", ""), ("my (2)b", "Two (2020)")])
+    )
+    compared = Comparison("brackets", contenders, (0.081, 0.084, 0.9))
+    page = write_comparison(compared, tmp_path / "out", ["svg"]).read_text()
+    assert "Two (2020" in page
+    columns = set(compared.rows()[0])
+    assert {"seeds_that_reach_0.081", "seeds_that_reach_0.084", "seeds_that_reach_0.90"} <= columns

@@ -286,6 +286,22 @@ def test_a_gradient_that_is_not_finite_stops_its_client_and_changes_nothing() ->
     assert "answer" not in store.values or not store.values["answer"]
 
 
+def test_a_first_computation_that_fails_leaves_no_memory_of_local_work() -> None:
+    broken = [True]
+    client = make_client(
+        gradient=lambda *_: (np.full(DIM, np.nan if broken[0] else -1.0), 0.0), local=ClientMomentum()
+    )
+    question = make_server().questions()["a"]
+    with pytest.raises(NonFiniteError):
+        client.answer(question)
+    broken[0] = False
+    assert client.answer(question) is not None
+    undisturbed = make_client(gradient=lambda *_: (np.full(DIM, -1.0), 0.0), local=ClientMomentum())
+    undisturbed.answer(question)
+    for name, kept in undisturbed.trainer.work.state().items():
+        np.testing.assert_array_equal(client.trainer.work.state()[name], kept)
+
+
 def test_queues_go_down_while_a_client_is_away() -> None:
     counting = Counting(VirtualQueue(0.25, initial=1.0))
     client, server = make_client(policy=ByKnob({"compute": Full(), "uplink": Only(counting)})), make_server()

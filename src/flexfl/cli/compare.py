@@ -21,7 +21,7 @@ Methods = Annotated[
     list[str],
     typer.Argument(
         metavar="METHOD...",
-        help="Methods or specs that ship (fedavg, paced, online, …), or TOML files with a method.",
+        help="Methods or specs that ship (fedavg, kimad, online, …), or TOML files with a method.",
         autocompletion=completion.methods,
     ),
 ]
@@ -132,7 +132,7 @@ def compare(
     refuse_other_specs(cells)
     if cells:
         console.print(f"comparing: {len(cells)} runs")
-        failed = run_all(console, cells, jobs=jobs or cores(), on=on.value)
+        failed = run_all(console, cells, jobs=jobs or cores(), on=on.value) or failed
     comparison = plan.comparison(chosen)
     _show(console, comparison, results or folder / "compare", kinds, as_json=as_json)
     if failed is not None or comparison.missing:

@@ -16,8 +16,8 @@ from typing import Any
 from flexfl.errors import Fault, InputError
 from flexfl.experiments.cell import Cell
 from flexfl.experiments.finished import finished_run
-from flexfl.experiments.methods import Method, check_equal_terms, load_method, with_tuning
-from flexfl.experiments.sweep import Sweep
+from flexfl.experiments.methods import Method, check_equal_terms, check_overrides, load_method, with_tuning
+from flexfl.experiments.sweep import Sweep, folder_name
 from flexfl.report.compare import Comparison, Contender, best_of
 from flexfl.report.frontier_cells import Point
 from flexfl.report.targets import target_faults
@@ -163,10 +163,12 @@ def load_plan(
     given = apply_overrides(load_given(base), overrides)
     terms = parse(given, where=base)
     loaded = [load_method(source) for source in dict.fromkeys(sources)]
-    twice = [name for name, count in Counter(method.name for method in loaded).items() if count > 1]
+    folders = Counter(folder_name(method.name) for method in loaded)
+    twice = [method.name for method in loaded if folders[folder_name(method.name)] > 1]
     faults = [
         Fault("METHODS", "must have different names", name, "rename one of the files") for name in twice
     ]
+    faults += [fault for method in loaded for fault in check_overrides(method, overrides)]
     if faults:
         raise InputError(faults, "the command")
     found = with_tuning(loaded, tune)

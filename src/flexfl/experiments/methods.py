@@ -17,6 +17,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +144,9 @@ def check_equal_terms(method: Method, base: Mapping[str, Any], terms: Spec) -> l
         terms: The base as a spec.
     """
     same, faults = _same(terms), list[Fault]()
-    changes = [axis.change(value) for axis in method.axes for value in axis.values]
-    for change in ({}, *changes):
+    for values in ((), *product(*([axis.change(value) for value in axis.values] for axis in method.axes))):
         try:
-            found = _same(parse(merged(method.on(base), change)))
+            found = _same(parse(reduce(merged, values, method.on(base))))
         except InputError as error:
             faults += error.faults
             continue
@@ -161,6 +162,23 @@ def check_equal_terms(method: Method, base: Mapping[str, Any], terms: Spec) -> l
         ]
     named = [replace(fault, field=f"{method.name}: {fault.field}") for fault in faults]
     return list({str(fault): fault for fault in named}.values())
+
+
+def check_overrides(method: Method, overrides: Sequence[str]) -> list[Fault]:
+    """Return a fault for each setting for all methods that this one sets itself, and would not follow."""
+    own, drops = flatten(method.given), "control" in method.given
+    return [
+        Fault(
+            "--set",
+            f"must not be of what {method.name} sets itself",
+            text,
+            f"leave it out, or write --tune {method.name}:{text}",
+        )
+        for text in overrides
+        for key in [text.partition("=")[0].strip()]
+        if any(f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}.") for name in own)
+        or (drops and key.partition(".")[0] in _OWN)
+    ]
 
 
 def _same(spec: Spec) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def first_memory(local: LocalWork, x: Array) -> Memory:
 class ClientWork:
     """The local work of one client with what it remembers: in the oracle, and at a deployed client."""
 
+    begins_empty = True
+
     def __init__(self, local: LocalWork) -> None:
         self.local = local
         self._memory: Memory | None = None

@@ -231,8 +231,9 @@ class Comparison:
 
 
 def _reached_columns(target: float, found: Reached) -> dict[str, Any]:
-    plain, to = found.plain(), f"_to_{target:.2f}"
-    row: dict[str, Any] = {f"seeds_that_reach_{target:.2f}": found.reached}
+    named = f"{target:.2f}" if round(target, 2) == target else f"{target:g}"
+    plain, to = found.plain(), f"_to_{named}"
+    row: dict[str, Any] = {f"seeds_that_reach_{named}": found.reached}
     for name in RESOURCES:
         key = "iterations" if name == "iteration" else name.replace("-", "_")
         row |= {key + to: plain[key], f"{key}{to}_deviation": plain[f"{key}_deviation"]}

@@ -125,10 +125,11 @@ def _header(comparison: Comparison, files: Sequence[str]) -> str:
 
 
 def _table(table: Table, comparison: Comparison) -> str:
-    places = {one.name: place for place, one in enumerate(comparison.contenders)}
+    names = [one.name for one in comparison.contenders]
     rows = []
-    for cells in table.rows:
-        place = places[cells[0].split(" (", 1)[0]]
+    for cells in table.rows:  # a name, and in brackets its paper; a name may have brackets, too
+        fits = [name for name in names if f"{cells[0]} (".startswith(f"{name} (")]
+        place = names.index(max(fits, key=len))
         paper = cells[0].removeprefix(comparison.contenders[place].name).strip(" ()")
         small = f"<small>{escape(paper)}</small>" if paper else ""
         first = f"{group_html(place, comparison.groups[place])}{small}"
