@@ -11,6 +11,7 @@ import torch
 from flexfl import wire
 from flexfl.compress import Levels, PlainVectors
 from flexfl.compress.levels import bins_of
+from flexfl.compress.plain import SPARED
 from flexfl.control import search
 from flexfl.control.price import best_ratio
 from flexfl.costs import Affine, Staircase
@@ -274,6 +275,24 @@ def remainder(choices: PlainVectors, amounts: np.ndarray, place: int) -> float:
     left = choices._rows[place].astype(np.float64)
     left[message.indices] -= message.values
     return float(np.square(left).sum())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_leaves_the_least_behind(kind):
+    """Not all components: beside tiny ones, large ones would be sent with fewer levels."""
+    rng = np.random.default_rng(9)
+    for dim in (1, 40, 2000):
+        b, compressor = drawn(kind, (2, dim), rng), Levels()
+        own, fused = plain(b, compressor, "bits"), residuals_for(compressor, b.copy(), counts="bits")
+        fused.expect(0.0, moment(2, dim))
+        for choices in (own, fused):
+            amounts = choices.everything()
+            assert choices.possible(amounts).all()
+            for place in range(2):
+                kept = compressor.offers(b[place], np.random.default_rng).kept
+                assert (
+                    kept[amounts[place]] <= kept.min() + 1e-3 * kept[0] * (dim > 512) + 2 * SPARED * kept[0]
+                )
 
 
 def test_rows_that_change_are_searched_anew():

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flexfl.compress.levels import BINS, DIGITS, Levels, bins_of, fitting
+from flexfl.compress.levels import BINS, DIGITS, LIMITS, Levels, bins_of, fitting
 from flexfl.control.binned import MARGIN
 from flexfl.control.objective import Objective
 from flexfl.control.search import _grid, _reach
 from flexfl.costs import Affine
+from flexfl.sim import process
 from flexfl.sim.level_bins import ascending, histogram_of, inside_of, suffixes
 from flexfl.sim.level_kernels import search
 from flexfl.sim.level_residuals import LevelResiduals
@@ -97,14 +99,14 @@ def test_bounds_rule_out_no_edge_that_is_the_best() -> None:
     energy, every = np.square(rows).sum(axis=1), np.arange(len(rows))
     slope = energy / 3000 * np.geomspace(0.01, 1000, len(rows))
     fixed, V, reach = energy * 1e-3, np.ones(len(rows)), np.full(len(rows), 3000)
-    given = (rows, rows.view(np.uint64), shift_of("float64"), every, BINS, 0.01, energy, reach)
+    given = (rows, rows.view(np.uint64), shift_of("float64"), every, BINS, LIMITS, energy, reach)
     none = np.zeros((len(rows), 0))
     by_price = search(*given, (V, fixed, slope, 1.0), none, residuals._tables)
     nbytes = np.arange(residuals._longest + 1)
     table = np.where(nbytes > 0, fixed[:, None] + slope[:, None] * nbytes, 0.0)
     by_table = search(*given, (V, 0 * V, 0 * V, 1.0), table, residuals._tables)
     for one, other in zip(by_price, by_table, strict=True):
-        np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(one, other, rtol=1e-12)
     assert 0 < np.count_nonzero(by_price[0]) < len(rows)
 
 
@@ -120,3 +122,21 @@ def test_the_compiled_reach_is_what_the_bound_says() -> None:
     residuals.reach = lambda *_: None  # type: ignore[method-assign]
     np.testing.assert_array_equal(compiled, _reach(objective, residuals))
     assert 0 < np.count_nonzero(compiled) < len(rows)
+
+
+def test_passes_that_another_file_is_built_into_are_forgotten_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "__file__", str(tmp_path / "process.py"))
+    kept = tmp_path / "__pycache__"
+    kept.mkdir()
+    own, other = kept / "top.f-1.py311.nbi", kept / "else.f-1.py311.nbi"
+    for name in ("low", "top"):
+        (tmp_path / f"{name}.py").write_text("1")
+    for text, left in (("1", False), ("1", True), ("2", False), ("2", True)):
+        own.touch()
+        other.touch()
+        (tmp_path / "low.py").write_text(text)
+        process.forget_stale("top", sources=("low", "top"))
+        assert own.exists() == left
+        assert other.exists()

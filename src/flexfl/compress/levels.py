@@ -46,6 +46,12 @@ HOPEFUL = 4
 NEAR = 0.01
 """A message at the edge of a bin that is so near to being worth it, as a share of what it takes off ‖b‖², is
 looked at more closely: one more or less component may make it worth it."""
+NEAR_FEW = 0.05
+"""The same for a message of at most `EXACT` components, of which each counts for more."""
+LIMITS = (EXACT, HOPEFUL, NEAR, NEAR_FEW)
+"""All of these, for the compiled search: what it is not given it keeps after it has changed."""
+_AT_ONCE = 2**15
+"""Numbers of components that are weighed at once: temporaries stay within some ten megabytes."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Levels:
     def offers(self, vector: FloatArray, random: Random) -> Offers:
         sizes = _Sorted(vector, self.choices)
         k = np.arange(1, len(sizes) + 1)
-        kept, nbytes = sizes.at(k)
+        kept, nbytes = sizes.at(k, np.arange(len(self.choices)))
         return Offers(
             np.append(0, np.repeat(k, len(self.choices))),
             np.append(sizes.energy, kept.reshape(-1)),
@@ -79,9 +85,9 @@ class Levels:
     def best(self, vector: FloatArray, weigh: Weigh, random: Random) -> int:
         """Return the amount with the least objective: every L at edges of bins, then all k near the best.
 
-        Of few components every k is tried with every L. Where the price has steps, the best k may be one at
-        which a step ends, anywhere in a bin: with each L those bins are looked into, too, that have the least
-        objective if the components of the last one cost nothing.
+        Of few components, and among the largest where the best message has few, every k is tried with every
+        L. Where the price has steps, the best k may be one at which a step ends, anywhere in a bin: with each
+        L those bins are looked into, too, that have the least objective if their own components cost nothing.
         """
         sizes = _Sorted(vector, self.choices)
         edges = sizes.edges()
@@ -94,11 +100,14 @@ class Levels:
             return self._better(sizes, np.arange(1, len(sizes) + 1), every, weigh, amount, least)[0]
         nothing, first = least, np.append(0, edges[:-1])
         amount, least, place, choice, near_enough = self._better(sizes, edges, every, weigh, amount, least)
-        if near_enough:
+        if near_enough and edges[place] <= EXACT:
+            last = edges[min(int(np.searchsorted(edges, EXACT)), len(edges) - 1)]
+            amount, least = self._better(sizes, np.arange(1, last + 1), every, weigh, amount, least)[:2]
+        elif near_enough:
             near = np.arange(first[place] + 1, edges[min(place + 1, len(edges) - 1)] + 1)
             amount, least = self._better(sizes, near, np.array([choice]), weigh, amount, least)[:2]
         if not weigh.affine:
-            kept, nbytes = sizes.at(edges)
+            kept, nbytes = sizes.at(edges, every)
             for choice in every.tolist():
                 before = np.append(0, nbytes[:-1, choice])
                 hope = weigh(first, before, kept[:, choice])
@@ -115,8 +124,7 @@ class Levels:
 
         Also place and choice of the best of these, and whether it is better than the amount, or nearly.
         """
-        kept, nbytes = sizes.at(k)
-        kept, nbytes = kept[:, choices], nbytes[:, choices]
+        kept, nbytes = sizes.at(k, choices)
         value = weigh(np.repeat(k, len(choices)), nbytes.reshape(-1), kept.reshape(-1))
         found = int(np.argmin(value))
         place, choice = found // len(choices), int(choices[found % len(choices)])
@@ -125,7 +133,8 @@ class Levels:
             return candidate, float(value[found]), place, choice, True
         none = np.zeros(1, dtype=np.int64)
         taken = weigh(none, none, np.array([sizes.energy - kept.flat[found]]))[0]
-        return amount, least, place, choice, bool(value[found] < least + NEAR * taken)
+        near = NEAR_FEW if k[place] <= EXACT else NEAR
+        return amount, least, place, choice, bool(value[found] < least + near * taken)
 
     def compress(self, vector: FloatArray, amount: int, random: Random) -> Message:
         k, levels = self.meaning(amount)
@@ -220,10 +229,14 @@ class _Sorted:
         """Return the k after each bin that is not empty, ascending."""
         return np.unique(self._from[self._from > 0])
 
-    def at(self, k: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return ‖b − v‖² and the size of messages of these k (A,), for each choice of L, (A, C)."""
-        kept, nbytes = zip(*(self._of(k, levels) for levels in self._choices), strict=True)
-        return np.stack(kept, axis=1), np.stack(nbytes, axis=1)
+    def at(self, k: IntArray, choices: IntArray) -> tuple[FloatArray, IntArray]:
+        """Return ‖b − v‖² and the size of messages of these k (A,), for some choices of L, (A, C)."""
+        kept, nbytes = np.zeros((len(k), len(choices))), np.zeros((len(k), len(choices)), dtype=np.int64)
+        for begin in range(0, len(k), _AT_ONCE):
+            part = slice(begin, begin + _AT_ONCE)
+            for column, choice in enumerate(choices.tolist()):
+                kept[part, column], nbytes[part, column] = self._of(k[part], self._choices[choice])
+        return kept, nbytes
 
     def _of(self, k: IntArray, levels: int) -> tuple[FloatArray, IntArray]:
         if not len(k):

@@ -113,7 +113,7 @@ def order_bytes(cells: IntArray) -> IntArray:
     levels, k = n.shape[-1], n.sum(axis=-1)
     table = log_factorials(int(k.max(initial=0)) + levels)
     bits = table[k + levels - 1] - table[levels - 1]
-    for cell in range(levels):  # one after the other, as the compiled pass does: to the last digit
+    for cell in np.flatnonzero(n.reshape(-1, levels).any(axis=0)).tolist():  # others take off nothing
         bits = bits - table[n[..., cell]]
     return np.where((k > 0) & (levels > 1), np.ceil(bits / 8 - 1e-9).astype(np.int64) + 1, 0)
 

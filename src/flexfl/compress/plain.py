@@ -15,6 +15,8 @@ from flexfl.compress.message import HEADER_BYTES, Message, nothing
 from flexfl.counting import Counts, size_in
 from flexfl.streams import Moment
 
+SPARED = 1e-9
+"""Where everything is sent, so much of ‖b‖² may stay: rounding would decide on components that small."""
 _FEW = 3
 """Messages of one vector that are made to learn their sizes; after that, all sizes are listed."""
 
@@ -91,8 +93,14 @@ class PlainVectors:
         if self.largest_first:
             return self._sendable
         if self.searching:
-            return self._largest(np.full(self.shape, self.dim))
+            found = [self._least_left(n) for n in range(len(self._rows))]
+            return np.array(found, dtype=np.int64).reshape(self.shape)
         return self._each(lambda offers: int(np.argmin(offers.kept)))
+
+    def _least_left(self, place: int) -> int:
+        """Return the amount of one vector that leaves the least behind, of a `Searchable` compressor."""
+        weigh = _AlmostFree(SPARED * float(self.energy.reshape(-1)[place]) / self.dim)
+        return self._searchable(place).best(self._rows[place], weigh, self._random(place))
 
     def at_most(self, components: Count) -> IntArray:
         if self.largest_first:
@@ -190,7 +198,7 @@ class PlainVectors:
         if self.largest_first:
             return np.asarray(amounts <= self._rows.shape[1])
         if self.searching:
-            return np.asarray(amounts <= self.everything())
+            return np.asarray(amounts <= self._largest(np.full(self.shape, self.dim)))
         listed = enumerate(np.asarray(amounts).reshape(-1).tolist())
         if self._counts_itself:
             found = [not amount or amount <= self._sendable_of(n) for n, amount in listed]
@@ -260,3 +268,15 @@ class _Weighed:
     def __call__(self, components: IntArray, nbytes: IntArray, kept: FloatArray) -> FloatArray:
         sizes = size_in(self._counts, components, nbytes)
         return np.asarray(self._objective.of_sizes(sizes[:, None], kept[:, None])[:, 0])
+
+
+class _AlmostFree:
+    """What a message leaves behind, and hardly a price for each component."""
+
+    affine = True
+
+    def __init__(self, price: float) -> None:
+        self._price = price
+
+    def __call__(self, components: IntArray, nbytes: IntArray, kept: FloatArray) -> FloatArray:
+        return np.asarray(kept + self._price * components)

@@ -1,6 +1,7 @@
 """P3.1–P3.3 for any cost, monotone or not, and for any compressor.
 
 Over amounts the answer is exact: every amount that a compressor offers is tried, or ruled out by a bound.
+Of a compressor that searches itself (`compress.levels`) it is what that promises.
 Over q, which is continuous, `compute_prob` says what it promises.
 """
 

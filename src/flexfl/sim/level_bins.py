@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from flexfl.sim.process import forget_stale
+
 Array = NDArray[Any]
+
+# What these passes are built into is compiled and kept by numba, which looks at its own file only.
+forget_stale("level_kernels", "level_sending", sources=("level_bins", "level_kernels", "level_sending"))
+
+_DROPPED = 45
+"""Of the 52 digits of a float64's mantissa, those that eight significant bits leave out."""
+_NORMAL = float(np.finfo(np.float64).tiny)
+
+
+@njit(cache=True)
+def shortened(mean: float, largest: float, scratch: Array, bits: Array) -> float:
+    """The nearest number with eight significant bits, ties to even: `compress.message.shortened`.
+
+    `bits` are those of `scratch`, one number: adding half of what is dropped rounds, and carries over into
+    the exponent.
+    """
+    if mean < _NORMAL:
+        fraction, exponent = math.frexp(mean)
+        return math.ldexp(np.rint(fraction * 256.0), exponent - 8)
+    scratch[0] = mean
+    odd = (bits[0] >> _DROPPED) & 1
+    bits[0] = ((bits[0] + (1 << (_DROPPED - 1)) - 1 + odd) >> _DROPPED) << _DROPPED
+    return float(min(scratch[0], largest))
 
 
 @njit(cache=True)
@@ -78,7 +104,7 @@ def inside_of(ordered: Array, shift: int, first: int, low: int, high: int, numbe
     found, inside = 0, np.empty(number + 1, dtype=ordered.dtype)
     for j in range(len(ordered)):  # without a branch: what is outside is written over
         code = word((ordered[j] & ~sign) - least)
-        inside[found] = code
+        inside[min(found, number)] = code
         found += code < width
     inside[:number] = ascending(inside[:number])
     for place in range(number):

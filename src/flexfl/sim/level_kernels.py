@@ -6,38 +6,15 @@ on the number of threads. Sizes are computed as `compress.message` does.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from flexfl.compress.levels import EXACT, HOPEFUL
-from flexfl.sim.level_bins import histogram_of, inside_of, suffixes
+from flexfl.sim.level_bins import histogram_of, inside_of, shortened, suffixes
 
 Array = NDArray[Any]
-
-
-_DROPPED = 45
-"""Of the 52 digits of a float64's mantissa, those that eight significant bits leave out."""
-_NORMAL = float(np.finfo(np.float64).tiny)
-
-
-@njit(cache=True)
-def shortened(mean: float, largest: float, scratch: Array, bits: Array) -> float:
-    """The nearest number with eight significant bits, ties to even: `compress.message.shortened`.
-
-    `bits` are those of `scratch`, one number: adding half of what is dropped rounds, and carries over into
-    the exponent.
-    """
-    if mean < _NORMAL:
-        fraction, exponent = math.frexp(mean)
-        return math.ldexp(np.rint(fraction * 256.0), exponent - 8)
-    scratch[0] = mean
-    odd = (bits[0] >> _DROPPED) & 1
-    bits[0] = ((bits[0] + (1 << (_DROPPED - 1)) - 1 + odd) >> _DROPPED) << _DROPPED
-    return float(min(scratch[0], largest))
 
 
 @njit(cache=True)
@@ -122,6 +99,7 @@ def _hopeful(
     energy: float,
     reach: int,
     nothing: float,
+    most: int,
     weights: tuple[float, float, float, float],
     table: Array,
     sizes: tuple[Array, Array, Array, Array, float],
@@ -133,8 +111,8 @@ def _hopeful(
     """
     V, _, _, unit = weights
     choices = sizes[0]
-    found = np.full((len(choices), HOPEFUL), -1)
-    least = np.full((len(choices), HOPEFUL), nothing)
+    found = np.full((len(choices), most), -1)
+    least = np.full((len(choices), most), nothing)
     before = np.zeros(len(choices), dtype=np.int64)
     for place in range(len(suffix) - 2, -1, -1):
         if suffix[place, 0] == suffix[place + 1, 0]:
@@ -143,11 +121,11 @@ def _hopeful(
             break
         for c in range(len(choices)):
             kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch)
-            hope, n = V * kept + table[before[c]], HOPEFUL
+            hope, n = V * kept + table[before[c]], most
             before[c] = nbytes if unit > 0 else int(suffix[place, 0])
             while n > 0 and hope < least[c, n - 1]:
                 n -= 1
-            if n < HOPEFUL:
+            if n < most:
                 found[c, n + 1 :] = found[c, n:-1].copy()
                 least[c, n + 1 :] = least[c, n:-1].copy()
                 found[c, n], least[c, n] = place, hope
@@ -159,7 +137,7 @@ def _best_edge(
     suffix: Array,
     energy: float,
     reach: int,
-    enough: float,
+    enough: tuple[int, float, float],
     weights: tuple[float, float, float, float],
     table: Array,
     sizes: tuple[Array, Array, Array, Array, float],
@@ -168,7 +146,8 @@ def _best_edge(
     """The best message that ends with a bin: objective, bin, choice of L, ‖b − v‖², bytes.
 
     Bins that begin beyond k = reach are left out, and, where the price never falls, those whose components
-    could not be worth it even if they arrived as they are; among equals the smallest amount wins.
+    could not be worth it even if they arrived as they are; among equals the smallest amount wins. `enough`
+    is what is not nearly worth it, from how many components on, and else.
     """
     V, fixed, slope, unit = weights
     choices, _, places, bases, _ = sizes
@@ -181,9 +160,8 @@ def _best_edge(
             break
         unsent = max(0.0, energy - suffix[place, 2])
         shortest = int(bases[0] + places[k] + (k + 7) // 8)
-        if not len(table) and not _value(V, unsent, k, shortest, fixed, slope, unit, table) < min(
-            best, enough
-        ):
+        limit = min(best, enough[1] if k > enough[0] else enough[2])
+        if not len(table) and not _value(V, unsent, k, shortest, fixed, slope, unit, table) < limit:
             continue
         for c in range(len(choices)):
             kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch)
@@ -256,7 +234,7 @@ def _scanned(
     suffix: Array,
     energy: float,
     reach: int,
-    near: float,
+    limits: tuple[int, int, float, float],
     nothing: float,
     weights: tuple[float, float, float, float],
     table: Array,
@@ -265,30 +243,41 @@ def _scanned(
 ) -> Array:
     """Where every k is tried: the highest and the lowest of some bins, and the choice of L, (S, 3).
 
-    In all bins with every L for few components. Else on both sides of the best edge with its L, if that is
-    worth it, or nearly; and in `_hopeful` ones where the price is a table.
+    In all bins with every L for few components; in the highest if the best edge has few. Else on both sides
+    of that with its L. Both only if it is worth it, or nearly. And in `_hopeful` bins where the price is a
+    table.
     """
-    number = len(sizes[0])
-    if suffix[0, 0] <= EXACT:
-        found = np.zeros((number, 3), dtype=np.int64)
-        found[:, 0], found[:, 2] = len(suffix) - 2, np.arange(number)
-        return found
-    found, scans = np.zeros((1 + number * HOPEFUL, 3), dtype=np.int64), 0
-    enough = nothing + near * weights[0] * energy  # what is not below this is not nearly worth it
+    number, (few, most, near, near_few) = len(sizes[0]), limits
+    found, scans = np.zeros((number + 1 + number * most, 3), dtype=np.int64), 0
+    V, high = weights[0], len(suffix) - 2
+    if suffix[0, 0] <= few:
+        found[:number, 0], found[:number, 2] = high, np.arange(number)
+        return found[:number]
+    enough = few, nothing + near * V * energy, nothing + near_few * V * energy
     value, place, choice, kept, _ = _best_edge(suffix, energy, reach, enough, weights, table, sizes, scratch)
-    if place >= 0 and value < nothing + near * weights[0] * (energy - kept):
+    share = near_few if place >= 0 and suffix[place, 0] <= few else near
+    if place >= 0 and value < nothing + share * V * (energy - kept):
         after = place - 1
-        while after > 0 and suffix[after, 0] == suffix[place, 0]:
-            after -= 1
-        if suffix[place, 0] >= reach or after < 0 or suffix[after, 0] == suffix[place, 0]:
-            after = place
-        found[0], scans = (place, after, choice), 1
+        if suffix[place, 0] <= few:
+            low = place
+            while low > 0 and suffix[low, 0] < few:
+                low -= 1
+            found[:number, 0], found[:number, 1], found[:number, 2] = high, low, np.arange(number)
+            scans = number
+        else:
+            while after > 0 and suffix[after, 0] == suffix[place, 0]:
+                after -= 1
+            if suffix[place, 0] >= reach or after < 0 or suffix[after, 0] == suffix[place, 0]:
+                after = place
+            found[0, 0], found[0, 1], found[0, 2] = place, after, choice
+            scans = 1
     if len(table):
-        hopeful = _hopeful(suffix, energy, reach, nothing, weights, table, sizes, scratch)
+        hopeful = _hopeful(suffix, energy, reach, nothing, most, weights, table, sizes, scratch)
         for c in range(number):
             for place in hopeful[c]:
                 if place >= 0:
-                    found[scans], scans = (place, place, c), scans + 1
+                    found[scans, 0], found[scans, 1], found[scans, 2] = place, place, c
+                    scans += 1
     return found[:scans]
 
 
@@ -299,7 +288,7 @@ def search(
     shift: int,
     rows: Array,
     bins: int,
-    near: float,
+    limits: tuple[int, int, float, float],
     energy: Array,
     reach: Array,
     prices: tuple[Array, Array, Array, float],
@@ -310,7 +299,7 @@ def search(
 
     Args:
         vectors, bits, shift, rows, bins: which rows, and how their bits are binned.
-        near: a message at an edge within this share of what it takes off is looked at more closely.
+        limits: `compress.levels.LIMITS`.
         energy: ‖b‖².
         reach: no more components than this can be worth it.
         prices: V, fixed and slope of each row, and the unit of sizes (`_value`).
@@ -331,7 +320,7 @@ def search(
         suffix, first = suffixes(histogram), tops[i] - (bins - 1)
         weights = (prices[0][i], prices[1][i], prices[2][i], prices[3])
         nothing = weights[0] * energy[i] + (table[0] if len(table) else 0.0)
-        scans = _scanned(suffix, energy[i], reach[i], near, nothing, weights, table, sizes, scratch)
+        scans = _scanned(suffix, energy[i], reach[i], limits, nothing, weights, table, sizes, scratch)
         best, inside = nothing, vector[:0]
         for scan in range(len(scans)):
             high, low, c = scans[scan]

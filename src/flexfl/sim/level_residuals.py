@@ -8,7 +8,7 @@ import numpy as np
 
 from flexfl.arrays import BoolArray, Count, FloatArray, IntArray, Number
 from flexfl.compress.base import Offers, Weighed
-from flexfl.compress.levels import BINS, DIGITS, NEAR, Levels
+from flexfl.compress.levels import BINS, DIGITS, LIMITS, Levels
 from flexfl.compress.message import (
     HEADER_BYTES,
     levels_bytes,
@@ -17,6 +17,7 @@ from flexfl.compress.message import (
     subset_bytes,
     table_bytes,
 )
+from flexfl.compress.plain import SPARED
 from flexfl.counting import Counts, size_in
 from flexfl.sim import level_kernels, level_sending
 from flexfl.sim.residuals import Residuals, Vectors
@@ -85,22 +86,22 @@ class LevelResiduals(Residuals):
         energy = self.energy.reshape(-1)[objective.places]  # now all rows are known
         best, kept = np.zeros(len(reach), dtype=np.int64), energy.copy()
         columns = np.flatnonzero((energy > 0) & (reach > 0))
-        at_once = max(1, min(_AT_ONCE // self._dim, self._at_once))
+        each = self._dim if objective.affine is not None else 4 * self._longest  # its table of prices
+        at_once = max(1, min(_AT_ONCE // each, self._at_once))
         for begin in range(0, len(columns), at_once):
             part = columns[begin : begin + at_once]
             some = objective if len(part) == len(reach) else objective.of(part)
-            best[part], kept[part] = self._least_of(some, reach[part])
+            best[part], kept[part] = self._search(some.places, reach[part], self._prices(some))
             self._leave_memory()
         return best, kept
 
-    def _least_of(self, objective: Weighed, reach: IntArray) -> tuple[IntArray, FloatArray]:
-        rows = objective.places
+    def _search(
+        self, rows: IntArray, reach: IntArray, prices: tuple[tuple[Any, ...], FloatArray]
+    ) -> tuple[IntArray, FloatArray]:
+        """Return the best amounts of some rows and what they leave behind; more is remembered."""
+        bits = self._bits(self._rows), self._upper
         amounts, kept, nbytes, cut, top, means = level_kernels.search(
-            self._rows,
-            *(self._bits(self._rows), self._upper, rows, BINS, NEAR),
-            *(self._energy[rows], reach),
-            *self._prices(objective),
-            self._tables,
+            self._rows, *bits, rows, *(BINS, LIMITS), self._energy[rows], reach, *prices, self._tables
         )
         self._found[rows], self._found_bytes[rows], self._found_means[rows] = amounts, nbytes, means
         self._found_cut[rows], self._found_top[rows] = cut, top
@@ -118,7 +119,15 @@ class LevelResiduals(Residuals):
         return (V, none, none, unit), np.ascontiguousarray(prices.T)
 
     def everything(self) -> IntArray:
-        return self.at_most(self._dim)
+        energy = self.energy.reshape(-1)  # now all rows are known
+        found = np.zeros(len(energy), dtype=np.int64)
+        for rows in self._parts(np.flatnonzero(energy > 0)):
+            free, price = np.zeros(len(rows)), SPARED * energy[rows] / self._dim
+            whole = np.full(len(rows), self._dim)
+            found[rows] = self._search(rows, whole, ((free + 1, free, price, 0.0), np.zeros((len(rows), 0))))[
+                0
+            ]
+        return found.reshape(self._shape)
 
     def at_most(self, components: Count) -> IntArray:
         wanted = np.broadcast_to(components, self._shape).reshape(-1)
@@ -144,7 +153,7 @@ class LevelResiduals(Residuals):
         listed = np.asarray(amounts).reshape(-1)
         if ((listed == 0) | (listed == self._found)).all():
             return np.ones(self._shape, dtype=bool)
-        return np.asarray(listed <= self.everything().reshape(-1)).reshape(self._shape)
+        return np.asarray(listed <= self.at_most(self._dim).reshape(-1)).reshape(self._shape)
 
     def components(self, amounts: IntArray) -> IntArray:
         amounts = np.asarray(amounts)
@@ -196,6 +205,6 @@ class LevelResiduals(Residuals):
                 means[others, : found.shape[1]] = found
             level_sending.move(self._rows, *chosen, means, each[part], total)
             self._leave_memory()
-        self._found[:] = 0
+        self._found[senders] = 0
         if len(senders):
             self._measure(senders)

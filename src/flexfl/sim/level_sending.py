@@ -9,8 +9,7 @@ import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from flexfl.sim.level_bins import histogram_of
-from flexfl.sim.level_kernels import shortened
+from flexfl.sim.level_bins import histogram_of, shortened
 
 Array = NDArray[Any]
 

@@ -1,11 +1,13 @@
-"""What a run borrows from its process: threads and signals."""
+"""What a run borrows from its process: threads, signals, and passes that were compiled before."""
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
 import numba
@@ -55,3 +57,23 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def forget_stale(*modules: str, sources: tuple[str, ...]) -> None:
+    """Delete compiled passes of these modules of this folder if any of the sources has changed since.
+
+    Numba keeps a pass on disk until its own file changes: one with a pass of another file built into it would
+    go on as that was. A folder that cannot be written to stays as it is.
+    """
+    folder = Path(__file__).parent
+    kept = folder / "__pycache__"
+    digest = hashlib.sha256(b"".join((folder / f"{name}.py").read_bytes() for name in sources)).hexdigest()
+    note = kept / f"{sources[0]}.digest"
+    with suppress(OSError):
+        if note.exists() and note.read_text() == digest:
+            return
+        for module in modules:
+            for path in kept.glob(f"{module}.*.nb?"):
+                path.unlink(missing_ok=True)
+        kept.mkdir(exist_ok=True)
+        note.write_text(digest)
