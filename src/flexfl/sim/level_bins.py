@@ -104,7 +104,7 @@ def inside_of(ordered: Array, shift: int, first: int, low: int, high: int, numbe
     found, inside = 0, np.empty(number + 1, dtype=ordered.dtype)
     for j in range(len(ordered)):  # without a branch: what is outside is written over
         code = word((ordered[j] & ~sign) - least)
-        inside[min(found, number)] = code
+        inside[found] = code
         found += code < width
     inside[:number] = ascending(inside[:number])
     for place in range(number):

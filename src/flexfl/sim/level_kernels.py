@@ -72,7 +72,7 @@ def _value(
     return V * kept + fixed + slope * (nbytes * unit if unit > 0 else k)
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _at_edge(
     suffix: Array,
     place: int,
@@ -80,10 +80,11 @@ def _at_edge(
     energy: float,
     sizes: tuple[Array, Array, Array, Array, float],
     scratch: Array,
+    bits: Array,
 ) -> tuple[float, int]:
     """What a message of all components from a bin on leaves behind, and its bytes."""
     choices, factorials, places, bases, largest = sizes
-    bits, span = scratch.view(np.int64), len(suffix) - 1 - place
+    span = len(suffix) - 1 - place
     left, orders, begin = _upper_cells(choices[choice], span, suffix, factorials, largest, scratch, bits)
     n = int(suffix[place, 0]) - int(suffix[begin, 0])
     s, q = suffix[place, 1] - suffix[begin, 1], suffix[place, 2] - suffix[begin, 2]
@@ -110,7 +111,7 @@ def _hopeful(
     A step of the price may end anywhere in them. −1 for none; those not better than nothing are left out.
     """
     V, _, _, unit = weights
-    choices = sizes[0]
+    choices, bits = sizes[0], scratch.view(np.int64)
     found = np.full((len(choices), most), -1)
     least = np.full((len(choices), most), nothing)
     before = np.zeros(len(choices), dtype=np.int64)
@@ -120,7 +121,7 @@ def _hopeful(
         if suffix[place + 1, 0] >= reach:
             break
         for c in range(len(choices)):
-            kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch)
+            kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch, bits)
             hope, n = V * kept + table[before[c]], most
             before[c] = nbytes if unit > 0 else int(suffix[place, 0])
             while n > 0 and hope < least[c, n - 1]:
@@ -150,7 +151,7 @@ def _best_edge(
     is what is not nearly worth it, from how many components on, and else.
     """
     V, fixed, slope, unit = weights
-    choices, _, places, bases, _ = sizes
+    (choices, _, places, bases, _), bits = sizes, scratch.view(np.int64)
     best, at, chosen, stays, length = np.inf, -1, 0, energy, 0
     for place in range(len(suffix) - 2, -1, -1):
         k = int(suffix[place, 0])
@@ -164,7 +165,7 @@ def _best_edge(
         if not len(table) and not _value(V, unsent, k, shortest, fixed, slope, unit, table) < limit:
             continue
         for c in range(len(choices)):
-            kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch)
+            kept, nbytes = _at_edge(suffix, place, c, energy, sizes, scratch, bits)
             value = _value(V, kept, k, nbytes, fixed, slope, unit, table)
             if value < best:
                 best, at, chosen, stays, length = value, place, c, kept, nbytes
