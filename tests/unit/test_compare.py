@@ -83,6 +83,8 @@ def test_tuning_takes_the_most_accurate_that_keeps_its_budgets(tmp_path: Path) -
     assert best_of([failed, kept, over, better]) == 3
     assert best_of([kept, kept]) == 0
     assert best_of([far, over]) == 1  # none keeps them: the one that exceeds them least
+    alike = point(tmp_path / "e", 0.1, 0.92, cost=0.206)
+    assert best_of([far, over, alike]) == 2  # as much over, but for rounding, and more accurate
     assert best_of([failed]) is None
 
 

@@ -59,13 +59,12 @@ def largest_share(point: Point) -> float:
 def best_of(points: Sequence[Point]) -> int | None:
     """Return the place of the most accurate that keeps its budgets within 1 %; the first of equals.
 
-    If none does, of the one that exceeds them least. None if none has an accuracy.
+    If none does, of those that exceed them least, or within 1 % as little. None if none has an accuracy.
     """
     scored = [(place, point) for place, point in enumerate(points) if point.accuracy is not None]
-    kept = [(place, point) for place, point in scored if largest_share(point) <= 1 + HELD]
-    if kept:
-        return max(kept, key=lambda pair: pair[1].mean)[0]
-    return min(scored, key=lambda pair: largest_share(pair[1]), default=(None, None))[0]
+    least = min((largest_share(point) for _, point in scored), default=0.0)
+    kept = [(place, point) for place, point in scored if largest_share(point) <= max(1.0, least) + HELD]
+    return max(kept, key=lambda pair: pair[1].mean, default=(None, None))[0]
 
 
 @dataclass(frozen=True)
