@@ -132,7 +132,7 @@ def compare(
     refuse_other_specs(cells)
     if cells:
         console.print(f"comparing: {len(cells)} runs")
-        failed = run_all(console, cells, jobs=jobs or cores(), on=on.value) or failed
+        failed = run_all(console, cells, jobs=jobs or cores(), on=on.value)
     comparison = plan.comparison(chosen)
     _show(console, comparison, results or folder / "compare", kinds, as_json=as_json)
     if failed is not None or comparison.missing:
