@@ -106,7 +106,7 @@ EVIDENCE := runs/evidence-price
 evidence-price: $(VENV)/.installed
 	for sweep in demo quickstart self-tuning; do \
 	  $(BIN)/flexfl sweep tools/evidence_price/$$sweep.toml --jobs 2 --out $(EVIDENCE)/$$sweep || exit 1; done
-	$(BIN)/python tools/evidence_price/tables.py $(EVIDENCE) --out results/price
+	$(BIN)/python -m tools.evidence_price.tables $(EVIDENCE) --out results/price
 
 # Half of the paper's budgets, every bit counted: an hour and a half on two cores, which goes on where it was stopped.
 FRUGAL := runs/evidence-frugal
@@ -115,7 +115,7 @@ evidence-frugal: $(VENV)/.installed
 	$(BIN)/flexfl data fetch cifar10
 	for sweep in fashion cifar; do \
 	  $(BIN)/flexfl sweep tools/evidence_frugal/$$sweep.toml --jobs 2 --out $(FRUGAL)/$$sweep || exit 1; done
-	$(BIN)/python tools/evidence_frugal/tables.py $(FRUGAL) --out results/frugal
+	$(BIN)/python -m tools.evidence_frugal.tables $(FRUGAL) --out results/frugal
 
 # The methods of others beside this project's, at equal budgets, each tuned: under half an hour on two quiet
 # cores, which goes on where it was stopped.

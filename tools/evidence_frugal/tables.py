@@ -1,6 +1,6 @@
 """Write the tables and the figure of docs/evidence.md on frugal runs, from those of `make evidence-frugal`.
 
-    python tools/evidence_frugal/tables.py runs/evidence-frugal --out results/frugal
+    python -m tools.evidence_frugal.tables runs/evidence-frugal --out results/frugal
 
 - fashion: final accuracy of x and of the averaged model, spent/budget and bytes over seeds, by budget, beside
   the paper's method with whole budgets (results/fashion)
@@ -19,6 +19,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from tools.written_table import write
 
 from flexfl.parameters import KNOBS
 from flexfl.results import Run
@@ -80,16 +81,6 @@ HEADER = [
     "worst client of all seeds",
     "MB up (all clients) / down",
 ]
-
-
-def write(path: Path, header: list[str], rows: list[list[str]]) -> None:
-    """Write a table as CSV and as Markdown, and print it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
-    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows]]
-    path.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
 
 
 def paper_curve(path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """Write the tables of docs/evidence.md on the price, from the runs of `make evidence-price`.
 
-    python tools/evidence_price/tables.py runs/evidence-price --out results/price
+    python -m tools.evidence_price.tables runs/evidence-price --out results/price
 
 - quickstart and demo: accuracy (mean of the last ten evaluations) and spent/budget over seeds, by policy
 - self-tuning: for each network, budget and learning rate the price beside every V, and how far the price is
@@ -10,12 +10,11 @@
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from tools.written_table import write
 
 from flexfl.parameters import KNOBS
 from flexfl.results import Run
@@ -115,17 +114,6 @@ def self_tuning(folder: Path, out: Path) -> None:
 def _cell(found: Outcome) -> str:
     over = found.shares.mean(axis=0).max()
     return f"{found.accuracy.mean():.4f}" + ("" if found.holds else f" ({100 * over:.0f} %)")
-
-
-def write(path: Path, header: list[str], rows: Iterable[list[object]]) -> None:
-    """Write a table as CSV and as Markdown, and print it."""
-    listed = [[str(entry) for entry in row] for row in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *listed])
-    lines = ["| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *listed]]
-    path.with_suffix(".md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
 
 
 def main() -> None:
