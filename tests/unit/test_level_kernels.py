@@ -89,7 +89,7 @@ def test_what_is_sent_leaves_the_rows(dtype: str, dim: int) -> None:
     bits, each = after.view(WORDS[dtype]), np.full(2, levels)
     move(after, bits, shift, senders, cut, last, each, low, top, means, weights, total)
     np.testing.assert_array_equal(after, wanted_rows)
-    np.testing.assert_allclose(total, wanted, rtol=1e-6)
+    np.testing.assert_allclose(total, wanted, rtol=1e-6, atol=1e-6)  # a sum may be fused on other CPUs
 
 
 def test_bounds_rule_out_no_edge_that_is_the_best() -> None:
